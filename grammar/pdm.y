@@ -179,6 +179,7 @@ statements:
 
 statement:
     expressions '=' expression ';'     { $$ = parse_assign(p, $1, $3); }
+  | expressions '=' expression block   { $$ = parse_scan(p, parse_assign(p, $1, $3), $4); }
   | expression ';'                     { $$ = ast_new(AST_EXPRESSION, @1); $$->a = $1; }
   | PARAM NAME initial option ';'
       { $$ = parse_declaration(AST_PARAM, @1, $2, @2, list_of(NULL), $3, @3); $$->b = $4; }
@@ -308,6 +309,8 @@ argument_list:
 argument:
     expression                  { $$ = ast_new(AST_ARGUMENT, @$); $$->a = $1; }
   | identifier '=' expression   { $$ = ast_new(AST_ARGUMENT, @$); $$->name = $1; $$->span2 = @1; $$->a = $3; }
+  | identifier IN expression
+      { $$ = ast_new(AST_ARGUMENT, @$); $$->name = $1; $$->span2 = @1; $$->text = "in"; $$->a = $3; }
   ;
 
 subscripts:

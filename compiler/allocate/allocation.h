@@ -9,11 +9,10 @@
 #ifndef PDC_ALLOCATION_H
 #define PDC_ALLOCATION_H
 
+#include "base/pack.h"
 #include "lower/lower.h"
 #include "schedule/program.h"
 #include "shared/spilled.h"
-
-enum { ALIGNMENT = 64 };
 
 /* Bytes from the arena's start of copy 0 (of a region's temporary: from its frame), and between copies. */
 typedef struct Location {
@@ -169,18 +168,5 @@ int shard_of(const Shards *s, int64_t state, int64_t element);
 int64_t *state_offsets(const StageKernels *k);
 /* Bytes of the gradients of the largest shard: the message that a rank receives from each other replica. */
 int64_t shard_gradient_bytes(const StageKernels *k, const Shards *shard);
-
-/* ---- packing (pack.c) ------------------------------------------------------------------------ */
-
-/* Bytes with their live range. */
-typedef struct LiveRange {
-  int64_t bytes;   /* a multiple of ALIGNMENT */
-  int first, last; /* live in [first, last], in any unit of time */
-  int64_t offset;  /* to fill */
-} LiveRange;
-
-/* Gives every range an offset such that no two live at the same time overlap; returns the bytes needed.
- * Largest first, each into the smallest gap that holds it (best fit). Deterministic. */
-int64_t pack(LiveRange *ranges, int n);
 
 #endif

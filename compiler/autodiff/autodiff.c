@@ -138,10 +138,26 @@ static void note_partial_sums(Gradients *d, int node) {
   }
 }
 
+void autodiff_step(Graph *body, bool *wanted, int *gradient) {
+  Gradients d = {.g = body, .n_values = body->values.n, .wanted = wanted, .gradient = gradient};
+  for (int node = body->n_forward - 1; node >= 0; node--) {
+    const Op *op = body->nodes.at[node].op;
+    if (op->derivative && op != &op_step && any_gradient(&d, node))
+      op->derivative(&d, node);
+  }
+}
+
+static void save_for_scans(Graph *g) {
+  Gradients d = {.g = g, .wanted = alloc((size_t)(g->values.n + 1) * sizeof *d.wanted)};
+  find_wanted(&d);
+  save_for_derivatives(g, d.wanted);
+}
+
 void autodiff(Graph *g) {
   if (g->inference)
     return;
   localise(g);
+  save_for_scans(g);
   Gradients d = {.g = g, .n_values = g->values.n};
   d.wanted = alloc(d.n_values * sizeof *d.wanted);
   d.gradient = alloc(d.n_values * sizeof *d.gradient);

@@ -16,6 +16,14 @@
 
 void autodiff(Graph *g);
 
+/* The derivative of a scan: another one (autodiff/scan.c). */
+void derive_scan(Gradients *d, int node);
+/* Adds to the results of scans the values that their derivatives read. `wanted`: by value. */
+void save_for_derivatives(Graph *g, const bool *wanted);
+/* Appends the backward nodes of a body. `wanted`: by value; `gradient`: by value, -1 or the seed of its gradient; on
+ * return the gradient. */
+void autodiff_step(Graph *body, bool *wanted, int *gradient);
+
 /* For derivative rules. Built nodes serve `node`, in its scope and with its span. */
 Graph *grad_graph(Gradients *d);
 int grad_of(Gradients *d, int node, int output); /* the output's gradient; -1: none */

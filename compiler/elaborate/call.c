@@ -437,6 +437,11 @@ Val evaluate_call(Elaborator *e, Frame *f, const Ast *call, const Ast *label) {
   bool poisoned = false;
   for (int i = 0; i < call->list.n; i++) {
     args[i] = evaluate(e, f, call->list.at[i]->a);
+    if (call->list.at[i]->text) {
+      help(fail(f, call->list.at[i]->span, "PD0116", "only the arguments of a scan are written with 'in'"),
+           "a loop over time: 'y, h_n = scan(x_t in x, h = h_0) { h = ...; return h; }'");
+      args[i] = POISON;
+    }
     poisoned |= args[i].kind == VAL_POISON;
   }
   if (call->a->kind == AST_NAME)

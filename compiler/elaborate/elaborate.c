@@ -112,7 +112,7 @@ Graph *elaborate(const Ast *file, const ElaborateOptions *options) {
   if (e.g->inference)
     warn_of_defines(&e);
   warn_of_model(&e);
-  return e.g;
+  return make_bodies(e.g) ? e.g : NULL;
 }
 
 AstList elaborate_layers(const Ast *file, const ElaborateOptions *options) {

@@ -114,6 +114,7 @@ typedef struct Frame {
   bool doubtful; /* a skipped statement may have defined names, so unknown names are not errors */
   bool returned;
   Val result;
+  int loops;        /* bodies of scans around the statement being run */
   Name counter;     /* of the innermost loop */
   Name result_hint; /* the variable that takes the whole result of a call */
 } Frame;
@@ -159,6 +160,8 @@ typedef struct Elaborator {
                             matrices: AST_STRING; NULL: none */
   int errors;            /* error count before elaboration */
   int64_t built;         /* bytes allocated for lists and texts; elaboration fails above MAX_BUILT */
+  int loops;             /* number of scans */
+  int within;            /* bodies of scans around the statement being run, also those of callers */
   int looked;            /* index of the source of options->look */
   int statements;        /* number of statements and loop passes run; elaboration stops after MAX_STATEMENTS */
 } Elaborator;
@@ -231,6 +234,19 @@ void variable_set(Frame *f, Name name, Val v, Span span);
 void variable_declare(Frame *f, Name name, Val v, bool scoped, Span span);
 bool evaluate_shape(Elaborator *e, Frame *f, const Ast *a, Shape *s); /* of a declaration */
 bool only_in_model(Frame *f, const Ast *a, const char *what);         /* reports other places */
+
+/* Leaves a block: variables from index `had` on end with it if they are scoped. */
+void leave_block(Frame *f, int had);
+/* Gives a value that the statement just made the user's name, even if a layer made it. */
+void name_value(Elaborator *e, const Frame *f, Val v, Name name, int values_before);
+/* Declares all names that a skipped block assigns as POISON. */
+void spoil(Frame *f, const Ast *a);
+
+/* ---- scan.c ------------------------------------------------------------------------------- */
+void run_scan(Elaborator *e, Frame *f, const Ast *a);
+/* ---- bodies.c ----------------------------------------------------------------------------- */
+/* Replaces the marks of every loop by a scan with a body (ops/scan.h); false after diagnostics. */
+bool make_bodies(Graph *g);
 
 /* ---- input.c ------------------------------------------------------------------------------ */
 void run_input(Elaborator *e, Frame *f, const Ast *a); /* an input or a target */

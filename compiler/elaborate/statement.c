@@ -46,7 +46,7 @@ static void remember_gone(Frame *f, const Variable *v) {
 }
 
 /* Parameters end with their block; assigned variables remain. */
-static void leave_block(Frame *f, int had) {
+void leave_block(Frame *f, int had) {
   const int n = f->variables.n;
   for (int i = n - 1; i >= had && f->places.room; i--)
     table_set_number(&f->places, &f->variables.at[i].name, f->variables.at[i].hidden);
@@ -97,8 +97,7 @@ void run_block(Elaborator *e, Frame *f, const Ast *block) {
 
 /* ---- assignment ---------------------------------------------------------------------------- */
 
-/* Gives a value that the statement just made the user's name, even if a layer made it. */
-static void name_value(Elaborator *e, const Frame *f, Val v, Name name, int values_before) {
+void name_value(Elaborator *e, const Frame *f, Val v, Name name, int values_before) {
   if (v.kind != VAL_TENSOR || v.value < values_before)
     return;
   Value *value = &e->g->values.at[v.value];
@@ -172,9 +171,12 @@ bool evaluate_shape(Elaborator *e, Frame *f, const Ast *a, Shape *s) {
 }
 
 bool only_in_model(Frame *f, const Ast *a, const char *what) {
-  if (!f->caller)
+  if (!f->caller && !f->loops)
     return true;
-  fail(f, a->span, "PD0111", "%s belongs in the model, not in a layer", what);
+  if (f->loops)
+    fail(f, a->span, "PD0116", "%s cannot be in the body of a scan", what);
+  else
+    fail(f, a->span, "PD0111", "%s belongs in the model, not in a layer", what);
   return false;
 }
 
@@ -305,6 +307,9 @@ static Val param_new(Elaborator *e, Frame *f, const Ast *a, Name own, const Shap
 
 static void run_param(Elaborator *e, Frame *f, const Ast *a) {
   Shape s;
+  if (a->kind == AST_BUFFER && e->within)
+    help(fail(f, a->span, "PD0313", "a buffer cannot be in the body of a scan"),
+         "a step sees no statistics over samples; use layer_norm or group_norm instead of batch_norm");
   bool shaped = evaluate_shape(e, f, a, &s);
   Val init = initial_value(e, f, a), v = POISON;
   Name name = param_name(e, f, a);
@@ -320,13 +325,12 @@ static void run_param(Elaborator *e, Frame *f, const Ast *a) {
 
 /* ---- control ------------------------------------------------------------------------------- */
 
-/* Declares the names of a skipped block as POISON. */
-static void spoil(Frame *f, const Ast *a) {
+void spoil(Frame *f, const Ast *a) {
   if (!a)
     return;
   if (a->kind == AST_RETURN)
     f->doubtful = true;
-  for (int i = 0; a->kind == AST_ASSIGN && i < a->list.n; i++)
+  for (int i = 0; (a->kind == AST_ASSIGN || a->kind == AST_SCAN) && i < a->list.n; i++)
     variable_set(f, a->list.at[i]->name, POISON, a->list.at[i]->span);
   if (a->kind == AST_LABEL) {
     const Ast *root = a->a;
@@ -410,7 +414,7 @@ static void run_for(Elaborator *e, Frame *f, const Ast *a) {
 }
 
 static void run_return(Elaborator *e, Frame *f, const Ast *a) {
-  if (!f->caller) {
+  if (!f->caller && !f->loops) {
     help(fail(f, a->span2, "PD0111", "'return' is for layers; a model ends with its loss"), "write 'loss ...;'");
     return;
   }
@@ -579,6 +583,7 @@ static void run_expression(Elaborator *e, Frame *f, const Ast *a) {
 static void run_statement(Elaborator *e, Frame *f, const Ast *a) {
   switch (a->kind) {
   case AST_ASSIGN: run_assign(e, f, a); break;
+  case AST_SCAN: run_scan(e, f, a); break;
   case AST_EXPRESSION: run_expression(e, f, a); break;
   case AST_PARAM:
   case AST_BUFFER: run_param(e, f, a); break;

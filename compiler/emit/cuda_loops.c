@@ -244,6 +244,21 @@ static bool takes_first(const Printer *p, bool second) {
   return takes;
 }
 
+/* The elements of a buffer from its argument on. In the body of a scan the argument moves from row to row, so that only
+ * the elements of a row follow. */
+static int64_t reached(const Printer *p, int buffer) {
+  int64_t most = 1;
+  if (!p->k->graph->loop.steps)
+    return cuda_buffer(p, buffer)->elements;
+  for (Access a = {0}; next_access(p->kernel, &a);) {
+    int64_t last = a.place->offset;
+    for (int i = 0; i < a.place->rank; i++)
+      last += (a.place->dim[i] - 1) * a.place->stride[i];
+    most = a.place->buffer == buffer && last >= most ? last + 1 : most;
+  }
+  return most;
+}
+
 /* The declared parameters or, given the values of the call (lower.h), its arguments. */
 static Names parameters(const Printer *p, bool second, const Names *values) {
   Names list = {0};
@@ -258,9 +273,9 @@ static Names parameters(const Printer *p, bool second, const Names *values) {
     const Buffer *b = cuda_buffer(p, p->arguments->buffers.at[i]);
     const char *access = p->arguments->written[i] ? "PD_WRITES" : "PD_READS";
     if (takes(p, p->arguments->buffers.at[i], second))
-      push(&list,
-           values ? values->at[at]
-                  : internf("%s(%s, %" PRId64 ") %s", access, cuda_stored_type(b), b->elements, p->parameter[i]));
+      push(&list, values ? values->at[at]
+                         : internf("%s(%s, %" PRId64 ") %s", access, cuda_stored_type(b),
+                                   reached(p, p->arguments->buffers.at[i]), p->parameter[i]));
   }
   for (int i = 0; i < p->arguments->keys.n && !second; i++)
     push(&list, values ? values->at[at + i] : internf("uint64_t %s", p->key[i]));

@@ -148,6 +148,7 @@ const Dialect c_dialect = {
     .includes = "#include <assert.h>\n#include <math.h>\n#include <stdalign.h>\n#include <stddef.h>\n"
                 "#include <string.h>\n\n#include \"kernels/pd_loops.h\"\n#include \"pd_runtime.h\"\n\n",
     .compound_literals = true,
+    .zero = "memset(%s, 0, %lld);",
     .null = "NULL",
     .now = "/* The current microbatch's first sample, counted over the run: random numbers depend on it. */\n"
            "static int64_t first_sample;\n\n",

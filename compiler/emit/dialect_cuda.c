@@ -87,6 +87,7 @@ const Dialect cuda_dialect = {
         "#include <math.h>\n#include <stddef.h>\n\n#include \"cuda/pd_cuda.h\"\n#include \"cuda/pd_loops.h\"\n\n",
     .in_bf16 = "#define PD_FAST /* exp and sigmoid as cuda/pd_fast.h has them */\n\n",
     .caller = "pd_graph",
+    .zero = "pd_cuda_check(cudaMemsetAsync(%s, 0, %lld, pd_stream), \"zero a state\");",
     .null = "nullptr",
     .now = "",
     .at = "pd_at(k);",

@@ -55,6 +55,7 @@ typedef struct Dialect {
   const char *in_bf16;    /* text before the includes of programs in bf16; NULL: none */
   bool compound_literals; /* a struct's value as an argument is (struct x){..}; else {..} */
   const char *caller;     /* calls passes with their arguments; NULL: direct calls */
+  const char *zero;       /* the statement that fills memory with zeros: a pointer, bytes ("%s", "%lld") */
   const char *null;       /* a null pointer argument of a library call */
   const char *now;        /* declares the current microbatch's and the run's state that loops read */
   const char *at;         /* sets that state before a pass */
@@ -94,6 +95,34 @@ bool call_is_constructed(const Lowered *kernel);
 bool print_call_setup(Text *out, const Dialect *dialect, const Lowered *kernel, const char *object);
 void print_call(Text *out, int indent, const Dialect *dialect, const Lowered *kernel, const char *object,
                 BufferText text, void *context);
+
+/* ---- scan.c: loops over time --------------------------------------------------------------------- */
+
+/* A kernel that is printed once. */
+typedef struct KernelText {
+  const StageKernels *stage; /* it is one of these kernels */
+  const Lowered *kernel;
+  Name name;
+} KernelText;
+typedef Vec(KernelText) KernelTexts;
+/* Adds a stage's kernels of distinct signatures, without names; the kernels of a scan's body precede the scan. */
+void collect_kernels(const LoweredStage *s, KernelTexts *to);
+/* Whether the call uses objects that setup() constructs, or calls kernels that do. */
+bool kernel_takes_instance(const Lowered *kernel);
+typedef struct ScanTexts {
+  const Dialect *dialect;
+  Name library;                                                 /* as in Emit */
+  bool progress;                                                /* long loops advance the program's messages */
+  const Names *taken;                                           /* identifiers at file scope */
+  Name (*function)(const void *context, const Lowered *kernel); /* a kernel's function or object */
+  const void *context;
+} ScanTexts;
+/* Prints the function of a scan, one of the kernels of `stage`. */
+void print_scan(Text *out, const ScanTexts *texts, const StageKernels *stage, const Lowered *kernel,
+                const char *function);
+/* Prints a call of any kind. `object`: as of print_call, of a scan its function. */
+void print_kernel_call(Text *out, int indent, const Dialect *dialect, const Lowered *kernel, const char *object,
+                       BufferText text, void *context, bool library);
 
 /* ---- the state of one stage's file ----------------------------------------------------------- */
 

@@ -17,7 +17,12 @@ typedef struct Timed {
   int64_t bytes; /* of the buffers, side by side; scratch follows */
 } Timed;
 
-typedef Vec(Timed) TimedKernels;
+typedef struct TimedKernels {
+  Timed *at;
+  int n, room;
+  KernelTexts inner; /* kernels of the bodies of scans, which are not timed by themselves */
+  Names taken;       /* identifiers at file scope */
+} TimedKernels;
 
 static Name local_name(void *context, int buffer) {
   const Arguments *a = context;
@@ -34,9 +39,27 @@ static int find_timed(const TimedKernels *timed, const Lowered *kernel) {
   return i;
 }
 
+/* Names the kernels of a scan's body that are not known yet. */
+static void collect_inner(const Lowered *scan, TimedKernels *timed, Names *taken) {
+  collect_kernels(scan->scan->step, &timed->inner);
+  for (int i = 0; i < timed->inner.n; i++)
+    if (!timed->inner.at[i].name)
+      timed->inner.at[i].name = unique_kernel_name(taken, timed->inner.at[i].kernel->kernel->name);
+}
+
+static Name inner_function(const void *context, const Lowered *k) {
+  const TimedKernels *timed = context;
+  for (int i = 0; i < timed->inner.n; i++)
+    if (timed->inner.at[i].kernel->kernel->signature == k->kernel->signature)
+      return timed->inner.at[i].name;
+  BUG("kernel '%s' was never printed", k->kernel->name);
+}
+
 static void collect(const StageKernels *k, const LoweredList *list, TimedKernels *timed, Names *taken) {
   for (int i = 0; i < list->n; i++) {
     int j = find_timed(timed, &list->at[i]);
+    if (j == timed->n && list->at[i].scan)
+      collect_inner(&list->at[i], timed, taken);
     if (j == timed->n)
       push(timed, (Timed){k, &list->at[i], unique_kernel_name(taken, list->at[i].kernel->name), 0, 0});
     timed->at[j].count += timed->at[j].stage == k;
@@ -70,7 +93,7 @@ static void print_run(Text *out, const Timed *t) {
   if (c->scratch)
     text_add(out, "  char *scratch = memory + at[%d];\n", c->buffers.n);
   if (t->kernel->call) {
-    print_call(out, 2, dialect_of(t->stage), t->kernel, t->name, local_name, (void *)c);
+    print_kernel_call(out, 2, dialect_of(t->stage), t->kernel, t->name, local_name, (void *)c, false);
   } else {
     Names list = {0};
     if (c->first)
@@ -290,29 +313,41 @@ static TimedKernels distinct_kernels(const ProfileTask *task) {
   for (int i = 0; i < task->n; i++)
     for (PassKind pass = PASS_FORWARD; pass <= PASS_BACKWARD; pass++)
       collect(task->stages[i]->kernels, lowered_pass(task->stages[i], pass), &timed, &taken);
+  timed.taken = taken;
   return timed;
+}
+
+static void print_kernel(Text *loops, Text *objects, Text *scans, Text *setup, const TimedKernels *timed,
+                         const KernelText *t) {
+  const Dialect *dialect = dialect_of(t->stage);
+  const ScanTexts texts = {dialect, NULL, false, &timed->taken, inner_function, timed};
+  if (t->kernel->scan) {
+    print_scan(scans, &texts, t->stage, t->kernel, t->name);
+  } else if (!t->kernel->call) {
+    dialect->print_loop(loops, t->stage, t->kernel, t->name);
+  } else {
+    print_call_object(objects, t->kernel, t->name, false);
+    print_call_setup(setup, dialect, t->kernel, t->name);
+  }
 }
 
 /* Prints loops, objects of calls and run functions; `setup` gets the objects' construction in main(). Returns
  * whether a kernel reads the microbatch's numbers or, with shards, its rank's. */
 static bool print_kernels(Text *out, Text *setup, const Dialect *dialect, const TimedKernels *timed, bool shards) {
-  Text loops = {0}, objects = {0}, runs = {0};
+  Text loops = {0}, objects = {0}, scans = {0}, runs = {0};
   bool now = shards;
+  for (int i = 0; i < timed->inner.n; i++)
+    print_kernel(&loops, &objects, &scans, setup, timed, &timed->inner.at[i]);
   for (int i = 0; i < timed->n; i++) {
     const Timed *t = &timed->at[i];
     now |= t->kernel->arguments.now;
-    if (!t->kernel->call) {
-      dialect->print_loop(&loops, t->stage, t->kernel, t->name);
-    } else {
-      print_call_object(&objects, t->kernel, t->name, false);
-      print_call_setup(setup, dialect, t->kernel, t->name);
-    }
+    print_kernel(&loops, &objects, &scans, setup, timed, &(KernelText){t->stage, t->kernel, t->name});
     print_run(&runs, t);
   }
   if (now)
     text_add(out, "%s", dialect->timing.now);
-  text_add(out, "static const int64_t *at;\n\n%s%s\n%s", loops.n ? loops.at : "", objects.n ? objects.at : "",
-           runs.n ? runs.at : "");
+  text_add(out, "static const int64_t *at;\n\n%s%s\n%s%s", loops.n ? loops.at : "", objects.n ? objects.at : "",
+           scans.n ? scans.at : "", runs.n ? runs.at : "");
   return now;
 }
 

@@ -184,7 +184,7 @@ static void see_kernel(Body *b, int at) {
   const Arguments *a = &lowered_pass(b->e->lowered, b->pass)->at[at].arguments;
   b->first = b->first || a->first;
   b->scratch = b->scratch || a->scratch;
-  b->constructed = b->constructed || call_is_constructed(&lowered_pass(b->e->lowered, b->pass)->at[at]);
+  b->constructed = b->constructed || kernel_takes_instance(&lowered_pass(b->e->lowered, b->pass)->at[at]);
   for (int i = 0; i < a->buffers.n; i++)
     if (!b->text[a->buffers.at[i]])
       b->text[a->buffers.at[i]] = name_buffer(b, a->buffers.at[i]);
@@ -362,7 +362,7 @@ static void call_kernel(Text *out, Body *b, int at) {
   const Arguments *a = &k->arguments;
   Name function = kernel_function(e, k->kernel);
   if (k->call) {
-    print_call(out, 2, e->dialect, k, object_text(e, k, function), body_text, b);
+    print_kernel_call(out, 2, e->dialect, k, object_text(e, k, function), body_text, b, e->library != NULL);
     return;
   }
   Names list = {0};
@@ -675,28 +675,31 @@ void print_pass(Emit *e, Pass pass) {
 
 /* ---- setup, loops and objects ---------------------------------------------------------------- */
 
+static Name function_of(const void *context, const Lowered *k) { return kernel_function(context, k->kernel); }
+
+static void print_kernel(Emit *e, Text *loops, const KernelText *t) {
+  const Lowered *k = t->kernel;
+  const ScanTexts texts = {e->dialect, e->library, !e->library, &e->taken, function_of, e};
+  Name name = unique_kernel_name(&e->taken, k->kernel->name);
+  push(&e->functions, (Function){k->kernel->signature, name});
+  if (k->scan)
+    print_scan(loops, &texts, t->stage, k, name);
+  else if (k->call)
+    print_call_object(e->library && call_is_constructed(k) ? &e->members : &e->out, k, name, e->library != NULL);
+  else
+    e->dialect->print_loop(loops, t->stage, k, name);
+}
+
 void print_loops_and_objects(Emit *e) {
   Text loops = {0};
+  KernelTexts kernels = {0};
+  collect_kernels(e->lowered, &kernels);
   text_add(&e->out, "/* ---- what the runtime's kernels are called with ---- */\n\n");
   if (!e->p->forward_only)
     text_add(&e->out,
              "/* Where there are two, [1] overwrites, for a batch's first microbatch, and [0] adds. */\n");
-  for (int i = 0; i < N_LISTS; i++)
-    for (int j = 0; j < e->lowered->list[i].n; j++) {
-      const Lowered *k = &e->lowered->list[i].at[j];
-      bool known = false;
-      for (int f = 0; f < e->functions.n && !known; f++)
-        known = e->functions.at[f].signature == k->kernel->signature;
-      if (known)
-        continue;
-      Name name = unique_kernel_name(&e->taken, k->kernel->name);
-      push(&e->functions, (Function){k->kernel->signature, name});
-      if (k->call)
-        print_call_object(e->library && call_is_constructed(k) ? &e->members : &e->out, k, name,
-                          e->library != NULL);
-      else
-        e->dialect->print_loop(&loops, e->k, k, name);
-    }
+  for (int i = 0; i < kernels.n; i++)
+    print_kernel(e, &loops, &kernels.at[i]);
   text_add(&e->out, "\n");
   if (e->library)
     text_add(&e->out,
@@ -726,19 +729,13 @@ static void open_setup(Emit *e, const char *body) {
 
 void print_setup(Emit *e) {
   Text body = {0};
-  Names done = {0};
-  for (int i = 0; i < N_LISTS; i++)
-    for (int j = 0; j < e->lowered->list[i].n; j++) {
-      const Lowered *k = &e->lowered->list[i].at[j];
-      Name signature = k->kernel->signature;
-      bool known = false;
-      for (int d = 0; d < done.n && !known; d++)
-        known = done.at[d] == signature;
-      if (known || !k->call)
-        continue;
-      push(&done, signature);
+  KernelTexts kernels = {0};
+  collect_kernels(e->lowered, &kernels);
+  for (int i = 0; i < kernels.n; i++) {
+    const Lowered *k = kernels.at[i].kernel;
+    if (k->call && !k->scan)
       print_call_setup(&body, e->dialect, k, object_text(e, k, kernel_function(e, k->kernel)));
-    }
+  }
   for (int j = 0; j < e->k->setup.n; j++) {
     const Lowered *k = &lowered_setup(e->lowered)->at[j];
     const Arguments *a = &k->arguments;

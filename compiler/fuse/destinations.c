@@ -22,13 +22,15 @@ static void destine(const Fuse *f, Destinations *d, int value, int buffer, bool 
   int root = view_root(f, value);
   const Op *op = producer(f, root)->op;
   /* A value with more readers cannot be written directly to an accumulator, which holds a batch's sum. The same
-   * applies to a figure's buffer, which the next microbatch overwrites before backward. Some calls cannot
-   * accumulate. */
+   * applies to a figure's buffer, which the next microbatch overwrites before backward; the body of a scan has no
+   * backward pass. Some calls cannot accumulate. */
   const Buffer *b = &f->k->buffers.at[buffer];
-  bool whose = !accumulate && b->kind != BUFFER_FIGURE;
+  bool whose = !accumulate && (b->kind != BUFFER_FIGURE || f->g->loop.steps);
   /* An output is f32, while its value may be bf16, whether other nodes read the value or not. */
-  bool rounded = b->kind == BUFFER_FIGURE && f->g->figures.at[b->figure].output &&
-                 f->facts->bf16[f->k->target.precision][value];
+  bool is_rounded = f->facts->bf16[f->k->target.precision][value];
+  bool rounded = b->kind == BUFFER_FIGURE && f->g->figures.at[b->figure].output && is_rounded &&
+                 !figure_in_bf16(f->g, b->figure);
+  rounded |= b->kind == BUFFER_FIGURE && figure_in_bf16(f->g, b->figure) && !is_rounded && op->kind == OP_CALL;
   bool adds = !accumulate || op->kind != OP_CALL || (op->adds && adds_to_first(f, root));
   if (!(whose || read_once(f, value)) || !adds || rounded || !place_into(f, value, &target))
     push(&d->copies, (PendingCopy){value, buffer, accumulate});
@@ -119,9 +121,7 @@ static void destine_sources(const Fuse *f, Destinations *d) {
     int value = g->figures.at[i].value;
     if (!f->survey->here[value_at(f, value)->node])
       continue;
-    int buffer = value_buffer(f, BUFFER_FIGURE, value);
-    f->k->buffers.at[buffer].figure = i;
-    destine(f, d, value, buffer, false);
+    destine(f, d, value, figure_buffer(f, i), false);
   }
 }
 

@@ -161,6 +161,9 @@ bool calls_read(const Fuse *f, int value, const Place *p); /* all calls that rea
 Place place_broadcast(const Place *from, bool batched, const Group *to);
 int value_buffer(const Fuse *f, BufferKind kind, int value); /* a new buffer of the value's shape */
 Place whole(const Fuse *f, int buffer);
+/* Whether the figure is a stacked result of a scan's body. */
+static inline bool is_stacked(const Graph *g, int figure) { return g->loop.steps && figure < g->loop.stacked; }
+int figure_buffer(const Fuse *f, int figure); /* a new buffer of kind FIGURE */
 
 /* ---- further passes; fuse.c has their requirements and results ---------------------------------- */
 const Remat *rematerialise(const Fuse *f);
@@ -180,6 +183,7 @@ void recompute_pieces(const Fuse *f);
 void finish_loops(const Fuse *f, Direction d);
 /* The group of a kernel; *d: the direction of its items. */
 const Group *group_of(const Fuse *f, Direction kernels, int kernel, Direction *d);
+bool figure_in_bf16(const Graph *g, int figure); /* a result of a scan's body */
 void choose_precision(const Fuse *f);
 void verify_precision(const StageKernels *k); /* calls support the types of their operands and results */
 void name_kernels(const Fuse *f);

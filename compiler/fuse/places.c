@@ -177,15 +177,35 @@ static int new_buffer(const Fuse *f, BufferKind kind, int value, int n, const in
   return f->k->buffers.n - 1;
 }
 
+/* Of a stacked result of a scan's body: the first row, because the loop moves the buffer from step to step. */
 Place whole(const Fuse *f, int buffer) {
   const Buffer *b = &f->k->buffers.at[buffer];
-  return contiguous(buffer, b->rank, b->dim);
+  Place p = contiguous(buffer, b->rank, b->dim);
+  if (b->kind != BUFFER_FIGURE || !is_stacked(f->g, b->figure))
+    return p;
+  int axis = value_at(f, b->value)->shape.batched;
+  p.rank--;
+  for (int i = axis; i < p.rank; i++)
+    p.dim[i] = p.dim[i + 1], p.stride[i] = p.stride[i + 1];
+  return p;
 }
 
 int value_buffer(const Fuse *f, BufferKind kind, int value) {
   int64_t dim[MAX_DIM];
   int n = dims_of(f, value, dim);
   return new_buffer(f, kind, value, n, dim, value_at(f, value)->type);
+}
+
+int figure_buffer(const Fuse *f, int figure) {
+  int64_t dim[MAX_DIM];
+  int value = f->g->figures.at[figure].value, n = dims_of(f, value, dim), axis = value_at(f, value)->shape.batched;
+  if (is_stacked(f->g, figure)) {
+    memmove(dim + axis + 1, dim + axis, (size_t)(n++ - axis) * sizeof *dim);
+    dim[axis] = f->g->loop.steps;
+  }
+  int buffer = new_buffer(f, BUFFER_FIGURE, value, n, dim, value_at(f, value)->type);
+  f->k->buffers.at[buffer].figure = figure;
+  return buffer;
 }
 
 void place_at(const Fuse *f, int value, int buffer) { set_place(f, value, whole(f, buffer)); }
@@ -240,7 +260,7 @@ bool place_into(const Fuse *f, int value, const Place *target) {
   }
   bool bias = f->biases->call[node] >= 0;
   const Op *op = node_at(f, bias ? f->biases->call[node] : node)->op;
-  if (op->kind == OP_SOURCE || op->kind == OP_CONCAT)
+  if (op->kind == OP_SOURCE || (op->kind == OP_CONCAT && !f->g->loop.steps))
     return false;
   if (op->kind == OP_CALL && !call_fits(op, &p, bias) && !is_contiguous(&p))
     return false;

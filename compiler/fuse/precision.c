@@ -81,13 +81,22 @@ static void round_terms(const StageKernels *k, Kernel *kernel) {
     kernel->terms.at[i].rounded &= used[i];
 }
 
+bool figure_in_bf16(const Graph *g, int figure) { return g->loop.bf16 && g->loop.bf16[g->inputs.n + figure]; }
+
+/* Inputs and results of a scan's body are stored as in the scan's graph. */
+static bool is_stored_in_bf16(const Fuse *f, const Buffer *b) {
+  for (int i = 0; i < f->g->inputs.n && f->g->loop.steps && b->kind == BUFFER_INPUT; i++)
+    if (f->g->inputs.at[i].value == b->value)
+      return f->g->loop.bf16 && f->g->loop.bf16[i];
+  if (f->g->loop.steps && b->kind == BUFFER_FIGURE)
+    return figure_in_bf16(f->g, b->figure);
+  return !stays_exact(b) && b->value >= 0 && f->facts->bf16[f->k->target.precision][b->value];
+}
+
 void choose_precision(const Fuse *f) {
   StageKernels *k = f->k;
-  const bool *bf16 = f->facts->bf16[k->target.precision];
-  for (int i = 0; i < k->buffers.n; i++) {
-    Buffer *b = &k->buffers.at[i];
-    b->bf16 = !stays_exact(b) && b->value >= 0 && bf16[b->value];
-  }
+  for (int i = 0; i < k->buffers.n; i++)
+    k->buffers.at[i].bf16 = is_stored_in_bf16(f, &k->buffers.at[i]);
   for (PassKind pass = 0; pass < PASS_KINDS; pass++)
     for (int i = 0; i < pass_kernels(k, pass)->n; i++)
       round_terms(k, &pass_kernels(k, pass)->at[i]);
@@ -95,14 +104,16 @@ void choose_precision(const Fuse *f) {
 
 static void verify_operand(const StageKernels *k, const Kernel *kernel, const Access *a) {
   const Buffer *b = &k->buffers.at[a->place->buffer];
-  bool rounded =
-      k->target.precision == PRECISION_BF16 && !stays_exact(b) && !stays_f32(kernel->node, a->write, a->index);
+  bool exact = stays_exact(b) && !k->graph->loop.steps;
+  bool rounded = k->target.precision == PRECISION_BF16 && !exact && b->type == TYPE_F32 &&
+                 !stays_f32(kernel->node, a->write, a->index);
   ensure(b->bf16 || !rounded);
 }
 
 void verify_precision(const StageKernels *k) {
   for (int i = 0; i < k->buffers.n; i++)
-    ensure(!k->buffers.at[i].bf16 || (k->target.precision == PRECISION_BF16 && !stays_exact(&k->buffers.at[i])));
+    ensure(!k->buffers.at[i].bf16 ||
+           (k->target.precision == PRECISION_BF16 && (k->graph->loop.steps || !stays_exact(&k->buffers.at[i]))));
   for (PassKind pass = 0; pass < PASS_KINDS; pass++)
     for (int i = 0; i < pass_kernels(k, pass)->n; i++) {
       const Kernel *kernel = &pass_kernels(k, pass)->at[i];

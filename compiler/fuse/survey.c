@@ -170,12 +170,12 @@ int space_value(const Node *n) {
 
 /* ---- biases ---------------------------------------------------------------------------------- */
 
-/* Whether the vector is in memory when the call `node` runs: a parameter, or computed earlier in the region from
+/* Whether the vector is in memory when the call `node` runs: a parameter, captured by a body, or computed earlier in the region from
  * parameters. */
 static bool stands_before(const Fuse *f, int vector, int node) {
   const Survey *s = f->survey;
   int from = value_at(f, vector)->node;
-  if (node_at(f, from)->op->source == SOURCE_PARAMETER)
+  if (node_at(f, from)->op->source != SOURCE_NONE && !value_at(f, vector)->shape.batched)
     return true;
   return node_at(f, from)->op->kind == OP_POINTWISE && !value_at(f, vector)->shape.batched && !s->table[from] &&
          from < node && s->here[from] && s->region[from] == s->region[node];

@@ -9,6 +9,7 @@
 Graph *graph_new(Name name) {
   Graph *g = alloc(sizeof *g);
   g->name = name;
+  g->bodies = alloc(sizeof *g->bodies);
   optimizer_set(&g->train, &optimizer_sgd);
   lr_schedule_set(&g->train, &lr_schedule_constant);
   return g;
@@ -133,6 +134,20 @@ int graph_input(Graph *g, Name name, bool target, Type type, int64_t classes, Sh
   return index;
 }
 
+int graph_operand(Graph *g, Name name, const Value *like) {
+  int index = g->inputs.n;
+  Attr attr[MAX_ATTR] = {{.number = index},
+                         {.number = like->type == TYPE_TOKEN},
+                         {.number = (double)like->classes},
+                         {.number = like->shape.batched},
+                         list_attr(&like->shape)};
+  int node = graph_node(g, &op_operand, NULL, 0, attr, 0, like->span);
+  int value = graph_output(g, node, 0);
+  push(&g->inputs, ((Input){.name = name, .value = value, .span = like->span, .from = -1}));
+  g->values.at[value].name = name;
+  return value;
+}
+
 int graph_constant(Graph *g, double value, int scope, Span span) {
   Attr attr[MAX_ATTR] = {{.number = value}};
   return graph_output(g, graph_node(g, &op_constant, NULL, 0, attr, scope, span), 0);
@@ -203,6 +218,8 @@ const char *shape_text(const Shape *s) {
 int *graph_runs(const Graph *g) {
   int *run = alloc((g->nodes.n + 1) * sizeof *run);
   int current = 0;
+  if (g->loop.steps)
+    return run;
   for (int i = 0; i < g->n_forward; i++) {
     if (i > 0 && g->nodes.at[i].scope != g->nodes.at[i - 1].scope)
       current++;

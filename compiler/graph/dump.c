@@ -270,31 +270,52 @@ static void put_generation(const Generation *x, FILE *out) {
   fputs("\n", out);
 }
 
-void graph_dump(const Graph *g, FILE *out) {
-  Dump d = {.g = g, .out = out};
+static void put_loop(Dump *d, const ScanLoop *l) {
+  if (l->steps)
+    fprintf(d->out, "loop steps %lld reverse %d again %d scanned %d states %d stacked %d zeros %llu\n",
+            (long long)l->steps, l->reverse, l->again, l->scanned, l->states, l->stacked,
+            (unsigned long long)l->zeros);
+}
+
+static void put_graph(Dump *d) {
+  const Graph *g = d->g;
+  FILE *out = d->out;
   fputs("graph ", out);
-  put_quoted(&d, g->name);
+  put_quoted(d, g->name);
   fputs(" ", out);
-  put_quoted(&d, g->file);
+  put_quoted(d, g->file);
   fprintf(out, " forward %d%s\n", g->n_forward, g->inference ? " inference" : "");
   if (g->shards)
     fprintf(out, "shards %d flops %.17g%s\n", g->shards, g->whole_flops, g->spread ? " spread" : "");
   if (g->generation.context)
     put_generation(&g->generation, out);
-  put_train(&d, &g->train);
-  put_scopes(&d);
-  put_params(&d);
-  put_inputs(&d);
-  put_figures(&d);
+  put_loop(d, &g->loop);
+  put_train(d, &g->train);
+  put_scopes(d);
+  put_params(d);
+  put_inputs(d);
+  put_figures(d);
   for (int i = 0; i < g->nodes.n; i++)
-    put_node(&d, i);
+    put_node(d, i);
   for (int v = 0; v < g->values.n; v++)
     if (g->values.at[v].uses.n) {
       fprintf(out, "value %%%d", v);
-      put_ints(&d, "uses", &g->values.at[v].uses);
-      put_ints(&d, "gradients", &g->values.at[v].gradients);
+      put_ints(d, "uses", &g->values.at[v].uses);
+      put_ints(d, "gradients", &g->values.at[v].gradients);
       fputs("\n", out);
     }
+}
+
+/* Bodies of scans stand before the sources, each as "body", its own lines and "end body". */
+void graph_dump(const Graph *g, FILE *out) {
+  Dump d = {.g = g, .out = out};
+  put_graph(&d);
+  for (int i = 0; i < g->bodies->n; i++) {
+    fputs("body ", out);
+    d.g = g->bodies->at[i];
+    put_graph(&d);
+    fputs("end body\n", out);
+  }
   for (int i = 0; i < d.files.n; i++) {
     fprintf(out, "source %d ", i);
     put_quoted(&d, source_path(d.files.at[i]));

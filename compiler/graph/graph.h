@@ -198,7 +198,24 @@ typedef struct Generation {
   int64_t start, pad;
 } Generation;
 
-typedef struct Graph {
+typedef struct Graph Graph;
+typedef Vec(Graph *) Bodies;
+
+/* Of a graph that is the body of a scan: one step of a loop over time (ops/scan.h). Its inputs are the scanned
+ * values, the states before the step, then captured values; its outputs are stacked results, then the states after
+ * the step. */
+typedef struct ScanLoop {
+  int64_t steps; /* 0: not the body of a scan */
+  bool reverse;  /* from the last row of scanned and stacked values to the first */
+  bool again;    /* the derivative of a body around the scan runs it again instead of keeping its results */
+  int scanned, states, stacked;
+  uint64_t zeros; /* bit i: state i starts as zeros and has no initial value among the scan's operands */
+  /* by input, then by output: the scan has it in bf16; NULL: not known, all in f32. Set by lower. Absent from dumps */
+  const bool *bf16;
+} ScanLoop;
+enum { MAX_STATES = 64 };
+
+struct Graph {
   Name name; /* the model's */
   Name file; /* the source's path */
   Vec(Value) values;
@@ -214,9 +231,11 @@ typedef struct Graph {
   bool spread;        /* of a divided graph: saved activations are split by positions if possible */
   double whole_flops; /* of a divided graph: FLOPs of the whole model's matrix products (OpCost.matmul_flops) */
   Generation generation;
+  ScanLoop loop;
+  Bodies *bodies;             /* of this graph's scans and of scans in their bodies; shared with those bodies */
   const char *adapter_config; /* of --lora: PEFT's adapter_config.json; NULL: no adapters. Absent from dumps */
   Train train;
-} Graph;
+};
 
 /* ---- building (build.c) ------------------------------------------------------------------- */
 
@@ -231,6 +250,8 @@ static inline int graph_output(const Graph *g, int node, int i) { return g->node
 /* Sources: nodes without inputs. */
 int graph_param(Graph *g, Name name, Shape shape, int scope, Span span); /* returns the param's index */
 int graph_input(Graph *g, Name name, bool target, Type type, int64_t classes, Shape shape, Span span);
+/* An input of a body, like a value of the scan's graph. Returns its value. */
+int graph_operand(Graph *g, Name name, const struct Value *like);
 int graph_constant(Graph *g, double value, int scope, Span span); /* a scalar value */
 void graph_loss(Graph *g, int value, Span span);
 void graph_metric(Graph *g, Name name, Name of_mean, int value, Span span);
@@ -247,7 +268,7 @@ bool shape_equal(const Shape *a, const Shape *b);
 const char *shape_text(const Shape *s); /* "[128, 256]" */
 
 /* By node: the index of its run, a maximal sequence of nodes in one scope. Cuts fall only between runs. A backward
- * node belongs to the run of its forward node. */
+ * node belongs to the run of its forward node. The body of a scan is one run. */
 int *graph_runs(const Graph *g);
 
 /* ---- printing, reading back, checking (dump.c, read.c, verify.c) -------------------------- */

@@ -429,8 +429,32 @@ static void read_generation(Reader *r) {
   x->pad = read_int(r);
 }
 
+static void read_loop(Reader *r) {
+  ScanLoop *l = &r->g->loop;
+  expect(r, "steps");
+  l->steps = read_long(r);
+  expect(r, "reverse");
+  l->reverse = read_int(r) != 0;
+  expect(r, "again");
+  l->again = read_int(r) != 0;
+  expect(r, "scanned");
+  l->scanned = read_int(r);
+  expect(r, "states");
+  l->states = read_int(r);
+  expect(r, "stacked");
+  l->stacked = read_int(r);
+  expect(r, "zeros");
+  l->zeros = (uint64_t)read_long(r);
+}
+
+static void read_body(Reader *r);
+
 static void read_line(Reader *r) {
-  if (accept(r, "scope"))
+  if (accept(r, "body"))
+    read_body(r);
+  else if (accept(r, "loop"))
+    read_loop(r);
+  else if (accept(r, "scope"))
     read_scope(r);
   else if (accept(r, "param"))
     read_param(r, (Param){0});
@@ -497,27 +521,48 @@ static void read_sources(Reader *r) {
   }
 }
 
+static void read_head(Reader *r) {
+  expect(r, "graph");
+  r->g->name = read_quoted(r);
+  r->g->file = read_quoted(r);
+  expect(r, "forward");
+  r->g->n_forward = read_int(r);
+  r->g->inference = accept(r, "inference");
+}
+
+/* Reads lines up to `end`. */
+static void read_lines(Reader *r, const char *end) {
+  while (!r->failed) {
+    expect(r, "\n");
+    r->line_start = r->at;
+    r->line++;
+    if (r->failed || accept(r, end))
+      break;
+    if (!strncmp(r->at, "source ", 7))
+      r->at += strcspn(r->at, "\n");
+    else
+      read_line(r);
+  }
+}
+
+static void read_body(Reader *r) {
+  Graph *outer = r->g, *body = graph_new(NULL);
+  body->bodies = outer->bodies;
+  push(outer->bodies, body);
+  r->g = body;
+  read_head(r);
+  read_lines(r, "end body");
+  if (!r->failed && !body->loop.steps)
+    fail(r, "a body with a line that starts with 'loop'");
+  r->g = outer;
+}
+
 Graph *graph_read(const char *path, const char *text) {
   Reader r = {.g = graph_new(NULL), .text = text, .at = text, .line_start = text, .line = 1};
   r.file = source_add(path, text);
   read_sources(&r);
   r.at = r.line_start = text;
-  expect(&r, "graph");
-  r.g->name = read_quoted(&r);
-  r.g->file = read_quoted(&r);
-  expect(&r, "forward");
-  r.g->n_forward = read_int(&r);
-  r.g->inference = accept(&r, "inference");
-  while (!r.failed) {
-    expect(&r, "\n");
-    r.line_start = r.at;
-    r.line++;
-    if (r.failed || accept(&r, "end\n"))
-      break;
-    if (!strncmp(r.at, "source ", 7))
-      r.at += strcspn(r.at, "\n");
-    else
-      read_line(&r);
-  }
+  read_head(&r);
+  read_lines(&r, "end\n");
   return r.failed ? NULL : r.g;
 }

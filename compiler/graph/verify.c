@@ -102,7 +102,17 @@ static void verify_input(const Graph *g, int i) {
          (in->origin == ORIGIN_MASKED && in->numbers.n > numbers[in->origin]));
 }
 
-void graph_verify(const Graph *g) {
+static void verify_loop(const Graph *g) {
+  const ScanLoop *l = &g->loop;
+  ensure(l->steps > 0 && g->inference && g->params.n == 0);
+  ensure(l->scanned >= 0 && l->states >= 0 && l->stacked >= 0 && l->states <= MAX_STATES);
+  ensure(l->scanned + l->states <= g->inputs.n && l->stacked + l->states == g->figures.n);
+  for (int i = 0; i < l->states; i++)
+    ensure(shape_equal(&g->values.at[g->inputs.at[l->scanned + i].value].shape,
+                       &g->values.at[g->figures.at[l->stacked + i].value].shape));
+}
+
+static void verify_graph(const Graph *g) {
   ensure(g->scopes.n > 0 && g->n_forward <= g->nodes.n);
   ensure(!g->inference || g->n_forward == g->nodes.n);
   ensure(g->n_outputs == 0 || g->inference);
@@ -118,8 +128,17 @@ void graph_verify(const Graph *g) {
     verify_input(g, i);
   for (int i = 0; i < g->figures.n; i++) {
     const Figure *f = &g->figures.at[i];
-    ensure(f->value >= 0 && f->value < g->values.n && g->values.at[f->value].shape.batched);
+    ensure(f->value >= 0 && f->value < g->values.n);
+    ensure(g->values.at[f->value].shape.batched || g->loop.steps);
     ensure((f->metric != NULL) == (i >= g->n_losses && i < graph_n_logged(g)));
     ensure((f->output != NULL) == (i >= graph_n_logged(g)));
+  }
+}
+
+void graph_verify(const Graph *g) {
+  verify_graph(g);
+  for (int i = 0; i < g->bodies->n; i++) {
+    verify_loop(g->bodies->at[i]);
+    verify_graph(g->bodies->at[i]);
   }
 }

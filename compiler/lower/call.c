@@ -93,7 +93,9 @@ void lower_call(const StageKernels *stage, Lowered *l) {
     field_name(c, "accumulate", "!first");
   l->call = c;
   l->arguments = call_arguments(k);
-  if (k->part == CALL_WHOLE)
+  if (k->node->op->loops)
+    lower_scan(stage, l);
+  else if (k->part == CALL_WHOLE)
     l->scratch_bytes = scratch_bytes(&site, k->signature);
   else
     l->meeting_bytes = k->node->op->meeting(&site);

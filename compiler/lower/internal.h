@@ -14,4 +14,7 @@ Arguments call_arguments(const Kernel *k);
 /* ---- call.c */
 void lower_call(const StageKernels *stage, Lowered *l);
 
+/* ---- scan.c */
+void lower_scan(const StageKernels *stage, Lowered *l);
+
 #endif

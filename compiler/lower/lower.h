@@ -87,6 +87,21 @@ typedef struct GpuLoop {
 } GpuLoop;
 enum { SUMS_BLOCK = 32 }; /* sums per block of the second kernel; SUMS_BLOCK threads add up each */
 
+/* ---- loops over time -------------------------------------------------------------------------- */
+
+/* The kernels and the memory of a scan. Its scratch memory has, in this order, the step's tables and temporaries, the
+ * second copies of states, and the scratch memory of the step's kernels. Steps write a state alternately to its result
+ * and to its second copy; the last step writes the result. */
+typedef struct LoweredScan {
+  const Graph *body;
+  const struct LoweredStage *step; /* its setup runs once, its forward pass in every step */
+  int *operand;    /* by input of the body: the scan's operand, or -1 for a state that starts as zeros */
+  int *input;      /* by buffer of the step: the input that it holds; -1: none */
+  int64_t *offset; /* by buffer: of tables and temporaries */
+  int64_t *second; /* by state: the offset of its second copy */
+  int64_t scratch; /* the offset of the kernels' scratch memory; -1: none */
+} LoweredScan;
+
 /* ---- a stage ---------------------------------------------------------------------------------- */
 
 typedef struct Lowered {
@@ -97,7 +112,8 @@ typedef struct Lowered {
   const LoopShape *shape; /* LOOP, with one of the next two: */
   const HostLoop *host;
   const GpuLoop *gpu;
-  const Call *call; /* CALL */
+  const Call *call;        /* CALL */
+  const LoweredScan *scan; /* CALL of an op with a body */
 } Lowered;
 typedef Vec(Lowered) LoweredList;
 

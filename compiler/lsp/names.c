@@ -69,6 +69,16 @@ static void walk_call(Walk *w, const Ast *a) {
   }
 }
 
+/* The arguments of a scan declare variables, except its options. */
+static void walk_bindings(Walk *w, const Ast *call) {
+  for (int i = 0; call->kind == AST_CALL && i < call->list.n; i++) {
+    const Ast *argument = call->list.at[i];
+    walk(w, argument->a);
+    if (argument->name && strcmp(argument->name, "reverse") != 0 && strcmp(argument->name, "keep") != 0)
+      mention(w, NAME_VARIABLE, argument->name, argument->span2, true, USE_KNOWN);
+  }
+}
+
 static void walk(Walk *w, const Ast *a) {
   if (!a)
     return;
@@ -85,6 +95,13 @@ static void walk(Walk *w, const Ast *a) {
   case AST_BUFFER:
   case AST_INPUT:
   case AST_TARGET: walk_declaration(w, a); return;
+  case AST_SCAN:
+    walk_bindings(w, a->a);
+    walk(w, a->b);
+    for (int i = 0; i < a->list.n; i++)
+      if (a->list.at[i]->kind == AST_NAME)
+        mention(w, NAME_VARIABLE, a->list.at[i]->name, a->list.at[i]->span, true, USE_KNOWN);
+    return;
   case AST_ASSIGN:
     walk(w, a->a);
     for (int i = 0; i < a->list.n; i++)

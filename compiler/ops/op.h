@@ -159,6 +159,7 @@ struct Op {
   /* a call that keeps its operands for later microbatches: it runs in those microbatches alone that have new ones, with
    * all nodes that only such calls need (nodes_once()) */
   bool once;
+  bool loops;  /* a call that runs a body of Graph.bodies once per step (ops/scan.h) */
   int results; /* calls: number of outputs for models, 0 means 1; further outputs serve the derivative */
   const char *
       /* a reduction: the elementwise operation to suggest for a second operand, such as "maximum"; NULL: none */
@@ -261,7 +262,7 @@ static inline bool node_passes_gradient(const Node *n, int i) {
 uint64_t node_key(const Node *n);
 
 /* The ops the passes themselves create, each defined in its file. */
-extern const Op op_param, op_input, op_constant, op_iota, op_iota_part, op_full;
+extern const Op op_param, op_input, op_operand, op_constant, op_iota, op_iota_part, op_full;
 extern const Op op_add, op_sub, op_mul, op_div, op_neg, op_square, op_maximum, op_minimum, op_greater, op_equal,
     op_select, op_exp, op_expm1, op_log, op_log1p, op_sigmoid, op_tanh, op_erf, op_erfc, op_sqrt, op_rsqrt, op_sin,
     op_cos, op_relu, op_abs, op_floor, op_round, op_rand_like, op_randn_like, op_rounded, op_dropout,
@@ -281,6 +282,7 @@ extern const Op op_matmul, op_few_rows_matmul, op_weight_gradient, op_weight_and
 extern const Op op_attention, op_attention_gradient, op_cached_attention;
 extern const Op op_keep, op_cached_rows;
 extern const Op op_lstm, op_lstm_gradient, op_cached_lstm;
+extern const Op op_step, op_state, op_recurrence, op_scan; /* ops/scan.h */
 extern const Op op_top_k, op_top_k_gradient;
 extern const Op op_expert_linear, op_expert_linear_weights, op_expert_sum;
 extern const Op op_convolution, op_convolution_backward, op_convolution_weights;

@@ -5,7 +5,7 @@
 
 /* clang-format off */
 const Op *const all_ops[] = {
-    &op_param, &op_input, &op_constant, &op_iota, &op_iota_part, &op_full,
+    &op_param, &op_input, &op_operand, &op_constant, &op_iota, &op_iota_part, &op_full,
     &op_add, &op_sub, &op_mul, &op_div, &op_neg, &op_square, &op_maximum, &op_minimum, &op_greater, &op_equal,
     &op_select, &op_exp, &op_expm1, &op_log, &op_log1p, &op_sigmoid, &op_tanh, &op_erf, &op_erfc, &op_sqrt, &op_rsqrt,
     &op_sin, &op_cos, &op_relu, &op_abs, &op_floor, &op_round, &op_rand_like, &op_randn_like, &op_rounded,
@@ -21,6 +21,7 @@ const Op *const all_ops[] = {
     &op_adaptive_average_pool, &op_adaptive_average_pool_gradient,
     &op_attention, &op_attention_gradient, &op_cached_attention,
     &op_keep, &op_cached_rows, &op_lstm, &op_lstm_gradient, &op_cached_lstm,
+    &op_step, &op_state, &op_recurrence, &op_scan,
     &op_top_k, &op_top_k_gradient, &op_expert_linear, &op_expert_linear_weights,
     &op_expert_sum,
     &op_gather, &op_gather_part, &op_gather_gradient, &op_gather_gradient_part,

@@ -49,6 +49,29 @@ const Op op_input = {
     .cost = cost_none,
 };
 
+static bool shape_operand(ShapeRule *r) {
+  if (!shape_input(r))
+    return false;
+  r->out[0].shape.batched = rule_int(r, "batched") != 0;
+  return true;
+}
+
+/* An input of a scan's body. */
+const Op op_operand = {
+    .name = "operand",
+    .signature = "operand(index, token, classes, batched, shape)",
+    .kind = OP_SOURCE,
+    .source = SOURCE_INPUT,
+    .internal = true,
+    .attr = {{"index", ATTR_INT, true, 0},
+             {"token", ATTR_BOOL, true, 0},
+             {"classes", ATTR_INT, true, 0},
+             {"batched", ATTR_BOOL, true, 0},
+             {"shape", ATTR_LIST, true, 0}},
+    .shape = shape_operand,
+    .cost = cost_none,
+};
+
 static bool shape_constant(ShapeRule *r) { return rule_result(r, (Shape){.batched = false}); }
 
 static void evaluate_fill(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
@@ -78,7 +101,7 @@ const Op op_constant = {
 };
 
 static bool shape_full(ShapeRule *r) {
-  Shape s = {.batched = rule_int(r, "batched") != 0};
+  Shape s = {.batched = rule_int(r, "$batched") != 0};
   return rule_sizes(r, "shape", &s) && rule_result(r, s);
 }
 
@@ -88,12 +111,12 @@ static bool divide_full(const Graph *g, int node, int k, Layout split, Layout *l
   return true;
 }
 
+/* A number in every element: [..], the same for all samples. */
 const Op op_full = {
     .name = "full",
     .signature = "full(value, shape)",
     .kind = OP_SOURCE,
-    .internal = true,
-    .attr = {{"value", ATTR_NUMBER, true, 0}, {"shape", ATTR_LIST, true, 0}, {"batched", ATTR_BOOL, false, 0}},
+    .attr = {{"value", ATTR_NUMBER, true, 0}, {"shape", ATTR_LIST, true, 0}, {"$batched", ATTR_BOOL, false, 0}},
     .divide = divide_full,
     .shape = shape_full,
     .cost = cost_copy,

@@ -12,6 +12,7 @@
 
 #include "ops/op.h"
 #include "ops/rules.h"
+#include "ops/scan.h"
 #include "simplify/rewrite.h"
 
 /* By value; views share the entry of their root (see behind()). */
@@ -153,6 +154,15 @@ static void add_with_gradient(Stream *s, int value, Residual kept, bool always) 
     add_member(s, gradient, wide, value);
 }
 
+/* States of loops over time stay in f32, with rounded copies for other calls. */
+static void add_states(Stream *s) {
+  for (int i = 0; i < s->g->nodes.n; i++) {
+    const Node *n = &s->g->nodes.at[i];
+    for (int k = 0; k < n->n_out && n->op->loops; k++)
+      s->wide[n->out[k]] |= k >= scan_body(s->g, n)->loop.stacked;
+  }
+}
+
 static Stream find_stream(const Graph *g, Residual kept) {
   size_t values = (size_t)g->values.n + 1;
   Stream s = {.g = g,
@@ -173,10 +183,18 @@ static Stream find_stream(const Graph *g, Residual kept) {
       add_with_gradient(&s, n->out[0], kept, false);
     }
   }
+  add_states(&s);
   return s;
 }
 
 /* ---- rounded copies ----------------------------------------------------------------------------- */
+
+/* Whether the operand is the initial value of a loop's state: the loop reads a copy in f32. */
+static bool is_initial(const Graph *g, const Node *n, int k) {
+  const ScanLoop *l = n->op->loops ? &scan_body(g, n)->loop : NULL;
+  int initial = l ? l->states - __builtin_popcountll(l->zeros) : 0;
+  return l && k >= l->scanned && k < l->scanned + initial;
+}
 
 /* Rounded copy for calls. Forward calls share one; backward calls share one unless a cut may separate them. */
 typedef struct RoundedCopy {
@@ -228,15 +246,19 @@ static void copy_node(Rounding *r, int node) {
   const Node *n = &w->from->nodes.at[node];
   int *in = alloc((size_t)(n->n_in + 1) * sizeof *in);
   for (int k = 0; k < n->n_in; k++)
-    in[k] = reads_narrow(w->from, n, k) && r->s->wide[behind(w->from, n->in[k])] ? rounded_copy(r, node, n->in[k])
-                                                                                 : w->value[n->in[k]];
+    in[k] = is_initial(w->from, n, k)
+                ? graph_output(w->to, rewrite_insert(w, node, &op_rounded, &w->value[n->in[k]], 1, NULL), 0)
+            : reads_narrow(w->from, n, k) && r->s->wide[behind(w->from, n->in[k])]
+                ? rounded_copy(r, node, n->in[k])
+                : w->value[n->in[k]];
   rewrite_copy(w, node, in, node);
 }
 
 static bool any_copy(const Stream *s) {
   for (int i = 0; i < s->g->nodes.n; i++)
     for (int k = 0; k < s->g->nodes.at[i].n_in; k++)
-      if (reads_narrow(s->g, &s->g->nodes.at[i], k) && s->wide[behind(s->g, s->g->nodes.at[i].in[k])])
+      if ((reads_narrow(s->g, &s->g->nodes.at[i], k) && s->wide[behind(s->g, s->g->nodes.at[i].in[k])]) ||
+          is_initial(s->g, &s->g->nodes.at[i], k))
         return true;
   return false;
 }

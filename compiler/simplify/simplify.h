@@ -9,6 +9,10 @@
 
 void simplify(Graph *g);
 
+/* Simplifies the body of a scan and drops inputs that it does not read; an unread state starts from zeros. Returns, by
+ * earlier input, whether the scan has no operand for it any more; states that started from zeros had none. */
+bool *simplify_body(Graph *body);
+
 /* Runs only the copying (localise.c). Autodiff starts with it, so that every copy of a parameter's view is a use
  * with its own gradient. */
 void localise(Graph *g);

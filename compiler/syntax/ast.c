@@ -167,6 +167,18 @@ Ast *parse_assign(Parse *p, AstList targets, Ast *value) {
   return n;
 }
 
+Ast *parse_scan(Parse *p, Ast *assign, Ast *body) {
+  const Ast *call = assign->a;
+  assign->kind = AST_SCAN;
+  assign->b = body;
+  if (call->kind == AST_CALL && call->a->kind == AST_NAME && strcmp(call->a->name, "scan") == 0)
+    return assign;
+  parse_erred(p);
+  help(error_at(call->span, "PD0116", "only 'scan(...)' has a body after '='"),
+       "a loop over time: 'y, h_n = scan(x_t in x, h = h_0) { h = ...; return h; }'");
+  return assign;
+}
+
 Ast *parse_declaration(AstKind kind, Span first, Name name, Span where, AstList dims, Ast *value, Span last) {
   Ast *n = ast_new(kind, last.end_line ? span_join(first, last) : first);
   n->name = name;

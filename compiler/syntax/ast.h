@@ -22,13 +22,14 @@ typedef enum {
   AST_UNARY,    /* name: "-" "not"; a */
   AST_BINARY,   /* name: the operator; span2: the operator; a b */
   AST_CALL,     /* a: the callee; list of AST_ARGUMENT */
-  AST_ARGUMENT, /* name, NULL if positional; a */
+  AST_ARGUMENT, /* name, NULL if positional; a; text: "in" for "name in a", else NULL */
   AST_INDEX,    /* a; list of subscripts: expressions, AST_RANGE */
   AST_RANGE,    /* a .. b, either may be NULL; in subscripts and dimensions ".." alone means any leading axes */
   AST_MEMBER,   /* a.name; span2: the name */
   AST_LABEL,    /* a: the label, a name with subscripts and members; b: the call */
   /* statements */
   AST_ASSIGN,     /* list of names (AST_NAME) = a */
+  AST_SCAN,       /* list of names (AST_NAME) = a, a call; b: the body */
   AST_EXPRESSION, /* a */
   AST_PARAM,      /* name; list of dimensions; a: initial value or NULL; b: an option (AST_ARGUMENT) or NULL */
   AST_BUFFER,     /* name; list of dimensions; a: initial value or NULL */

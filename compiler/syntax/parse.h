@@ -53,6 +53,7 @@ Ast *parse_unary(Name operator, Span where, Ast *a);
 Ast *parse_label(Parse *p, Ast *label, Ast *call);
 Ast *parse_call(Parse *p, Ast *callee, AstList arguments, Span close);
 Ast *parse_assign(Parse *p, AstList targets, Ast *value);
+Ast *parse_scan(Parse *p, Ast *assign, Ast *body); /* assign: NULL after an error */
 Ast *parse_declaration(AstKind kind, Span first, Name name, Span where, AstList dims, Ast *value, Span last);
 Ast *parse_item(AstKind kind, Span first, Name name, Span where, AstList list, Ast *body);
 void parse_reserved(Parse *p, Span where, const char *word, const char *advice);

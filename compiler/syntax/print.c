@@ -86,7 +86,7 @@ static void expression(Text *t, const Ast *a, int above) {
   case AST_BINARY: operation(t, a, above); break;
   case AST_ARGUMENT:
     if (a->name)
-      text_add(t, "%s = ", a->name);
+      text_add(t, "%s %s ", a->name, a->text ? a->text : "=");
     expression(t, a->a, 0);
     break;
   case AST_CALL:
@@ -195,6 +195,14 @@ static void statement(Text *t, const Ast *a, int indent) {
     comma_list(t, a->list);
     text_add(t, " = ");
     expression(t, a->a, 0);
+    break;
+  case AST_SCAN:
+    comma_list(t, a->list);
+    text_add(t, " = ");
+    expression(t, a->a, 0);
+    text_add(t, " ");
+    block(t, a->b, indent);
+    semicolon = false;
     break;
   case AST_EXPRESSION: expression(t, a->a, 0); break;
   case AST_PARAM: declaration(t, "param ", a, " = "); break;

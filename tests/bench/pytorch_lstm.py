@@ -1,4 +1,4 @@
-"""The other side of `lstm`: a training step of a stack of LSTM layers in PyTorch eager, one thread.
+"""The other side of `lstm`: a training step of a stack of LSTM or GRU layers (LAYER=gru) in PyTorch eager, one thread.
 
 Reads lines from its input, each a number of updates to make; answers with the milliseconds of every update by CLOCK, a
 function of Python's module time; COMPILED=yes compiles the model. A fifth argument, bf16, multiplies under autocast."""
@@ -16,7 +16,8 @@ def main():
     torch.set_num_threads(1)
     clock = getattr(time, os.environ.get("CLOCK", "perf_counter"))
     torch.manual_seed(1)
-    model = torch.nn.LSTM(width, width, layers, batch_first=True)
+    layer = getattr(torch.nn, os.environ.get("LAYER", "lstm").upper())
+    model = layer(width, width, layers, batch_first=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     x, y = torch.randn(batch, length, width), torch.randn(batch, length, width)
     run = torch.compile(model) if os.environ.get("COMPILED") else model

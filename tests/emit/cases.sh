@@ -28,6 +28,24 @@ sources_are_clean() {
   done
 }
 
+# The number of lines of a loop over time does not depend on the number of steps.
+loops_are_not_unrolled() {
+  for length in 3 1024; do
+    expect 0 "$pdc" -S --stages 1 -D n_layer=1 -D width=256 -D length=$length -o "of_$length" "$source/tests/bench/gru.pdm"
+    check_source "of_$length/stage0.c"
+    wc -l <"of_$length/stage0.c" >"lines_$length"
+  done
+  lines=$(cat lines_1024)
+  [ "$lines" -lt 480 ] || fail "a GRU of 1024 steps has $lines lines"
+  [ "$lines" -le $(($(cat lines_3) + 20)) ] || fail "a GRU of 1024 steps has $lines lines, and one of 3 $(cat lines_3)"
+  for model in mamba_mini; do
+    expect 0 "$pdc" -S -n 2 --stages 2 -o "$model.build" "$source/models/$model.pdm"
+    for file in "$model.build"/stage*.c; do
+      check_source "$file"
+    done
+  done
+}
+
 sources_are_the_same_twice() {
   for stages in 1 3; do
     expect 0 "$pdc" -S --stages $stages -o a "$source/models/gpt_mini.pdm"

@@ -41,9 +41,13 @@ profiling_programs_are_clean() {
   done
 }
 
-# Convolutions with batch norms; LSTMs; masks, dropout and post-norm blocks.
+# Convolutions with batch norms; LSTMs; loops over time; masks, dropout and post-norm blocks.
 larger_sources_are_clean() {
-  for how in "f32 gnmt8" "bf16 gnmt8" "bf16 resnet50" "f32 bert"; do
+  for precision in f32 bf16; do
+    expect 0 "$pdc" profile -S --target cuda --precision $precision -o stage0.cu "$source/models/mamba_mini.pdm"
+    check_sources .
+  done
+  for how in "f32 mamba_mini" "bf16 mamba_mini" "f32 gnmt8" "bf16 gnmt8" "bf16 resnet50" "f32 bert"; do
     set -- $how
     expect 0 "$pdc" -S --verify-each --target cuda --precision $1 -n 1 --memory 400GB -o m "$source/models/$2.pdm"
     check_sources m

@@ -231,9 +231,27 @@ static void layer(Maker *m, Matrix a) {
   made(m, a.rows, a.columns);
 }
 
+/* A loop over the rows, in either direction, perhaps with a weight, a value of each sample from outside and kept states
+ * of every second step. */
+static void loop(Maker *m, Matrix a) {
+  int how = choose(m, 32), columns = a.columns;
+  const char *product = "", *outside = "", *keep = "";
+  if (how & 1 && m->n_weights < MOST_WEIGHTS) {
+    weight(m, columns, columns);
+    product = format(" + s @ w%d.T", m->n_weights - 1);
+  }
+  if (how & 2) outside = format(" + mean(v%d, axis = 0)[0]", pick_like(m, a).name);
+  if (how & 4 && a.rows % 2 == 0) keep = ", keep = 2";
+  text_add(&m->text, "  v%d, last%d = scan(row in v%d, s = full(0.3, [%d]), reverse = %s%s) {\n", m->names,
+           m->names, a.name, columns, how & 8 ? "true" : "false", keep);
+  text_add(&m->text, "    s = tanh(row + 0.5 * s%s%s);\n    return s * sigmoid(row);\n  }\n", product, outside);
+  if (how & 16) text_add(&m->text, "  v%d = v%d + last%d;\n", m->names, m->names, m->names);
+  made(m, a.rows, columns);
+}
+
 const char *make_model_text(const uint8_t *data, size_t size, bool *smooth) {
   static void (*const statements[])(Maker *, Matrix) = {function, two,  broadcast, product, shape,
-                                                        part,     join, layer,     attend};
+                                                        part,     join, layer,     attend,  loop};
   Maker m = {.data = data, .size = size, .smooth = true};
   int rows = 1 + choose(&m, 4), columns = 1 + choose(&m, 6);
   text_add(

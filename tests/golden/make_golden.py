@@ -636,6 +636,101 @@ def lstms():
     case.write(loss, lengths.reshape(4, 1))
 
 
+def recurrences():
+    modules = {"one": torch.nn.GRU(12, 5), "packed": torch.nn.GRU(12, 5, bias=False),
+               "both": torch.nn.GRU(12, 4, 2, bidirectional=True),
+               "from": torch.nn.GRU(12, 4, 2, bidirectional=True), "after": torch.nn.GRU(8, 17, 2),
+               "simple": torch.nn.RNN(12, 4, bidirectional=True), "relus": torch.nn.RNN(12, 7, 2, nonlinearity="relu")}
+    shapes = {"given.weight": (24, 12), "probe.weight": (24, 90)}
+    for name, module in modules.items():
+        shapes.update({f"{name}.{key}": tuple(p.shape) for key, p in module.named_parameters()})
+    case = Case("recurrences", 4, 6, shapes)
+    for name, array in case.w.items():
+        if name.split(".")[0] not in ("given", "probe"):
+            array *= 0.5
+    lengths = torch.tensor([6, 3, 1, 5])
+
+    def run(w, name, x, state=None, packed=False):
+        """The module's own function on our weights, samples first."""
+        module, own = modules[name], [w[f"{name}.{key}"] for key, _ in modules[name].named_parameters()]
+        function = torch.gru if module.mode == "GRU" else torch.rnn_tanh if module.mode == "RNN_TANH" else torch.rnn_relu
+        if state is None:
+            state = torch.zeros((1 + module.bidirectional) * module.num_layers, 4, module.hidden_size).double()
+        form = (own, module.bias, module.num_layers, 0.0, True, module.bidirectional)
+        if not packed:
+            return function(x, state, *form, True)
+        x = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        y, h = function(x.data, x.batch_sizes, state[:, x.sorted_indices], *form)
+        y = torch.nn.utils.rnn.PackedSequence(y, x.batch_sizes, x.sorted_indices, x.unsorted_indices)
+        y = torch.nn.utils.rnn.pad_packed_sequence(y, batch_first=True, total_length=6)[0]
+        return y, h[:, x.unsorted_indices]
+
+    def loss(w, tokens):
+        given, p = w["given.weight"][tokens], w["probe.weight"][tokens]
+
+        def weigh(x, first):  # x[layers, samples, width] of states; y is [samples, length, width]
+            x = x.transpose(0, 1)
+            return (x * p[:, :x.shape[1], first:first + x.shape[2]]).mean()
+
+        y, h = run(w, "one", given)
+        total = (y * p[..., 0:5]).mean() + weigh(h, 5)
+        y, h = run(w, "packed", given, packed=True)
+        total = total + (y * p[..., 15:20]).mean() + weigh(h, 20)
+        y, h = run(w, "both", given, packed=True)
+        total = total + (y * p[..., 30:38]).mean() + weigh(h, 38)
+        y, h = run(w, "from", given, h, packed=True)
+        total = total + (y * p[..., 46:54]).mean() + weigh(h, 54)
+        y, h = run(w, "after", y)
+        total = total + (y * p[..., 54:71]).mean()
+        y, h = run(w, "simple", given, packed=True)
+        total = total + (y * p[..., 71:79]).mean() + weigh(h, 79)
+        y, h = run(w, "relus", given)
+        return total + (y * p[..., 83:90]).mean()
+
+    case.write(loss, lengths.reshape(4, 1))
+
+
+def mamba():
+    def shapes_of(name, width, n, d_conv, inner, rank):
+        return {f"{name}.in_proj.weight": (2 * inner, width), f"{name}.conv1d.weight": (inner, 1, d_conv),
+                f"{name}.conv1d.bias": (inner,), f"{name}.x_proj.weight": (rank + 2 * n, inner),
+                f"{name}.dt_proj.weight": (inner, rank), f"{name}.dt_proj.bias": (inner,), f"{name}.A_log": (inner, n),
+                f"{name}.D": (inner,), f"{name}.out_proj.weight": (width, inner)}
+
+    case = Case("mamba", 4, 6, {"given.weight": (24, 12), "probe.weight": (24, 40), "two.norm.weight": (12,),
+                                **shapes_of("one", 12, 4, 4, 24, 1), **shapes_of("two.mixer", 12, 3, 4, 24, 1)})
+
+    def selective_scan(x, delta, a, b, c):
+        h, y = 0, []
+        for t in range(x.shape[1]):
+            step = delta[:, t, :, None]
+            h = torch.exp(step * a) * h + step * x[:, t, :, None] * b[:, t, None]
+            y.append((h * c[:, t, None]).sum(-1))
+        return torch.stack(y, 1), h
+
+    def mixer(w, name, x, n, d_conv):
+        p = {key[len(name) + 1:]: value for key, value in w.items() if key.startswith(name + ".")}
+        inner, rank = p["D"].shape[0], p["dt_proj.weight"].shape[1]
+        h, gate = (x @ p["in_proj.weight"].T).chunk(2, -1)
+        h = F.conv1d(h.mT, p["conv1d.weight"], p["conv1d.bias"], padding=d_conv - 1, groups=inner)[..., :x.shape[1]].mT
+        h = F.silu(h)
+        delta, b, c = (h @ p["x_proj.weight"].T).split([rank, n, n], -1)
+        delta = F.softplus(delta @ p["dt_proj.weight"].T + p["dt_proj.bias"])
+        y = selective_scan(h, delta, -torch.exp(p["A_log"]), b, c)[0] + h * p["D"]
+        return (y * F.silu(gate)) @ p["out_proj.weight"].T
+
+    def loss(w, tokens):
+        x, p = w["given.weight"][tokens], w["probe.weight"][tokens]
+        total = (mixer(w, "one", x, 4, 4) * p[..., 0:12]).mean()
+        normed = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * w["two.norm.weight"]
+        total = total + ((x + mixer(w, "two.mixer", normed, 3, 4)) * p[..., 12:24]).mean()
+        a = -torch.exp(x[:, 0:1, 0:3].expand(-1, 12, -1))
+        y, last = selective_scan(x, x * x, a, p[..., 24:27], p[..., 27:30])
+        return total + (y * p[..., 28:40]).mean() + (last * p[:, 0:3, 28:40].mT).mean()
+
+    case.write(loss)
+
+
 def experts():
     shapes = {"given.weight": (40, 28), "probe.weight": (40, 59), "mixture.gate.weight": (6, 10),
               "mixture.experts.gate_up_proj": (6, 14, 10), "mixture.experts.down_proj": (6, 10, 7),
@@ -744,5 +839,5 @@ def pooling():
 
 if __name__ == "__main__":
     for make in (pointwise, powers, shapes, products, expanded, attention, windows, biases, words, layers, activations,
-                 extras, sequence, blocks, lstms, experts, convolution, pooling):
+                 extras, sequence, blocks, lstms, recurrences, mamba, experts, convolution, pooling):
         make()

@@ -1,6 +1,7 @@
 /* Every primitive: derivatives against finite differences before and after simplify, completeness of its tables,
  * and diagnostics. */
 #include "graphs.h"
+#include "ops/scan.h"
 
 static bool differentiated[256];   /* by index into all_ops: a case used its derivative */
 static unsigned has_gradient[256]; /* by index into all_ops, bits: operands that received a gradient, or that are
@@ -436,6 +437,64 @@ static void test_lstm(void **state) {
     }
 }
 
+/* The input of a body that stands for a value of the scan's graph. */
+static int captured(Graph *body, const Graph *g, int value) {
+  return graph_operand(body, g->values.at[value].name, &g->values.at[value]);
+}
+
+/* A step with two states: h' = sin(x_t + h w + h c sin(b)), s' = s + h' x_t + v_t, where v has a row for each step that
+ * all samples share; its result is h' + s. Weights leave the loop; b and c do not. */
+static Graph *make_body(const Graph *g, const int *in, int64_t steps, bool reverse, bool zeros) {
+  const int first = zeros ? 2 : 4;
+  Graph *body =
+      body_new(g, (ScanLoop){.steps = steps, .reverse = reverse, .scanned = 2, .states = 2, .stacked = 1});
+  body->loop.zeros = zeros ? 3 : 0;
+  graph_scope(body, -1, intern(""), intern("test"), NO_SPAN);
+  const Value state = {.type = TYPE_F32, .shape = {.batched = true, .rank = 1, .dim = {2}}, .span = NO_SPAN};
+  int x = captured(body, g, in[0]), v = captured(body, g, in[1]);
+  int h = graph_operand(body, intern("h"), &state);
+  int s = graph_operand(body, intern("s"), &state);
+  int w = captured(body, g, in[first]), b = captured(body, g, in[first + 1]), c = captured(body, g, in[first + 2]);
+  x = apply_1(body, &op_step, x);
+  int product = apply_2(body, &op_matmul, h, apply_1(body, &op_transpose, w));
+  int rest = apply_2(body, &op_mul, apply_2(body, &op_mul, h, c), apply_1(body, &op_sin, b));
+  int next = apply_1(body, &op_sin, apply_2(body, &op_add, apply_2(body, &op_add, x, product), rest));
+  int sum = apply_2(body, &op_add, s, apply_2(body, &op_mul, next, x));
+  sum = apply_2(body, &op_add, sum, apply_1(body, &op_step, v));
+  graph_output_figure(body, intern("y"), apply_2(body, &op_add, next, s), NO_SPAN);
+  graph_output_figure(body, intern("h"), next, NO_SPAN);
+  graph_output_figure(body, intern("s"), sum, NO_SPAN);
+  return body;
+}
+
+/* Every form: in both directions, from zeros or initial states, one step and several, with gradients of any set of
+ * results. */
+static void test_scan(void **state) {
+  (void)state;
+  for (int form = 0; form < 8; form++)
+    for (int used = 1; used < 8; used++) {
+      const int64_t steps = form & 4 ? 1 : 3;
+      Graph *g = new_graph();
+      int in[7] = {operand(g, "x", true, SHAPE(steps, 2)), new_param(g, "v", SHAPE(steps, 2))}, n = 2, y = -1;
+      if (form & 1) {
+        in[n++] = operand(g, "h0", true, SHAPE(2));
+        in[n++] = operand(g, "s0", true, SHAPE(2));
+      }
+      in[n++] = new_param(g, "w", SHAPE(2, 2));
+      in[n++] = new_param(g, "b", SHAPE(2));
+      in[n++] = operand(g, "c", true, SHAPE(2));
+      Graph *body = make_body(g, in, steps, form & 2, !(form & 1));
+      int node = graph_scan(g, body, in, n, 0, NO_SPAN, -1);
+      assert_true(node >= 0);
+      for (int i = 0; i < 3; i++)
+        if (used >> i & 1) {
+          int scaled = apply_1(g, &op_sin, graph_output(g, node, i));
+          y = y < 0 ? scaled : apply_2(g, &op_add, y, scaled);
+        }
+      check(g, y);
+    }
+}
+
 /* clang-format off */
 #define PAIR(a, b) {.n = 2, .list = (int64_t[]){a, b}}
 #define BOTH(x) {.number = x}
@@ -607,6 +666,8 @@ static void test_table_is_complete(void **state) {
                                    &op_own_columns};
   for (int k = 0; k < n_ops; k++) {
     const Op *op = all_ops[k];
+    if (op == &op_step || op == &op_state || op == &op_recurrence)
+      continue; /* marks of loops, which have no derivative of their own */
     bool exempt = op->kind == OP_SOURCE;
     for (size_t i = 0; i < sizeof no_gradient / sizeof no_gradient[0]; i++)
       exempt |= op == no_gradient[i];
@@ -619,7 +680,7 @@ static void test_table_is_complete(void **state) {
     bool random_or_token = op == &op_dropout || op == &op_one_hot || op == &op_rand_like || op == &op_randn_like;
     if (op->kind == OP_POINTWISE && (!op->expression || (!op->fold && !random_or_token && !op->meet)))
       fail_msg("'%s' is pointwise and lacks an expression or fold", op->name);
-    if (op->kind != OP_POINTWISE && op != &op_param && op != &op_input && !op->evaluate && !op->meet)
+    if (op->kind != OP_POINTWISE && op->source == SOURCE_NONE && !op->evaluate && !op->meet)
       fail_msg("'%s' lacks evaluate", op->name);
     assert_non_null(op->shape);
     assert_non_null(op->cost);
@@ -756,6 +817,7 @@ int main(void) {
       cmocka_unit_test(test_ranges_of_attention),
       cmocka_unit_test(test_biased_attention),
       cmocka_unit_test(test_lstm),
+      cmocka_unit_test(test_scan),
       cmocka_unit_test(test_convolution),
       cmocka_unit_test(test_pooling),
       cmocka_unit_test(test_gather),

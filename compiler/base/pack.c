@@ -1,6 +1,6 @@
 /* Dynamic storage allocation for known lifetimes, greedily by size (Pisarchyk and Lee, "Efficient Memory
  * Management for Deep Neural Net Inference", 2020, section 5.2). */
-#include "allocate/allocation.h"
+#include "base/pack.h"
 
 #include <stdlib.h>
 

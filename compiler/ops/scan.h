@@ -1,0 +1,23 @@
+/* A loop over time in a Graph: one node `scan` whose body, the graph of a step, is in Graph.bodies. Its operands are
+ * the scanned values x[steps, ..], the initial values of states that do not start as zeros, and captured values. Its
+ * results are the stacked results y[steps, ..], then the last states. Step t reads row t of scanned values and writes
+ * row t of stacked results; with ScanLoop.reverse the last row comes first. The derivative is another scan, in the other
+ * direction (autodiff/scan.c). */
+#ifndef PDC_SCAN_H
+#define PDC_SCAN_H
+
+#include "ops/op.h"
+
+static inline Graph *scan_body(const Graph *g, const Node *n) { return g->bodies->at[(int)n->attr[0].number]; }
+static inline bool starts_from_zeros(const Graph *body, int state) { return body->loop.zeros >> state & 1; }
+/* By input of the body: the scan's operand, or -1 for a state that starts from zeros. */
+int *scan_operands(const Graph *body);
+/* Appends a scan to `g`, whose bodies get `body` unless they have an equal one. Returns the node; backward if `serves`
+ * is not negative. */
+int graph_scan(Graph *g, Graph *body, const int *in, int n_in, int scope, Span span, int serves);
+/* The attributes of a scan with this body, which g's bodies get. */
+void scan_attributes(Graph *g, Graph *body, Attr *attr);
+/* A body without nodes, for scans of `g`. */
+Graph *body_new(const Graph *g, ScanLoop loop);
+
+#endif
