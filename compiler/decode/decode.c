@@ -425,9 +425,10 @@ static void tell_no_cache(const Graph *g, const Sequence *s, int because) {
                              (long long)s->context);
   note_at(d, v->span, "this '%s' reads other positions, and no cache can hold those values",
           g->nodes.at[v->node].op->name);
-  help(d,
-       "there are caches for causal 'scaled_dot_product_attention' without a mask or documents, where a bias must be by "
-       "distance, and for 'lstm' without lengths; beside an encoder also for attention written as products");
+  help(
+      d,
+      "there are caches for causal 'scaled_dot_product_attention' without a mask or documents, where a bias must be by "
+      "distance, and for 'lstm' without lengths; beside an encoder also for attention written as products");
 }
 
 static void tell_not_causal(const Graph *g, int value) {

@@ -17,8 +17,7 @@ static const TokenizeRequest request = {
     .files = texts, .n_files = 2, .output = output, .shard = SHARD_TOKENS, .resume = true, .quiet = true};
 
 static void remove_folder(void) {
-  for (int i = 0; i < SHARDS; i++)
-    unlink(output_path(&request, i));
+  for (int i = 0; i < SHARDS; i++) unlink(output_path(&request, i));
   unlink(state);
   unlink(text);
   rmdir(folder);
@@ -36,8 +35,7 @@ static void make_folder(void) {
   snprintf(state, sizeof state, "%s/t.resume", folder);
   snprintf(text, sizeof text, "%s/t.txt", folder);
   write_bytes(text, "some text\n", 10);
-  for (int i = 0; i < SHARDS; i++)
-    write_bytes(output_path(&request, i), shard, sizeof shard);
+  for (int i = 0; i < SHARDS; i++) write_bytes(output_path(&request, i), shard, sizeof shard);
   atexit(remove_folder);
 }
 
@@ -55,8 +53,7 @@ static bool read_as_own(const uint8_t *data, size_t size, TokenFiles *f, char *w
   FILE *file = fopen(state, "w");
   ensure(file);
   fprintf(file, "%s%llx", call, (unsigned long long)f->call);
-  if (rest)
-    fwrite(rest, 1, size - (size_t)(rest - (const char *)data), file);
+  if (rest) fwrite(rest, 1, size - (size_t)(rest - (const char *)data), file);
   ensure(fclose(file) == 0);
   return resume_read(f, why);
 }
@@ -64,21 +61,16 @@ static bool read_as_own(const uint8_t *data, size_t size, TokenFiles *f, char *w
 static int run(const uint8_t *data, size_t size) {
   char why[PD_WHY] = "";
   TokenFiles f = {.request = &request, .bytes = 2, .end = NO_END};
-  if (!*output)
-    make_folder();
+  if (!*output) make_folder();
   const bool good = read_as_own(data, size, &f, why);
-  if (good == (*why != 0))
-    abort();
-  if (!good || !f.earlier)
-    return 0;
+  if (good == (*why != 0)) abort();
+  if (!good || !f.earlier) return 0;
   const Place *p = &f.place;
   if (f.files < 1 || f.files > SHARDS || f.earlier != (int64_t)f.files * SHARD_TOKENS || f.skip < 0 || f.n < 0)
     abort();
-  if (p->file < 0 || p->file >= request.n_files || p->offset < 0 || f.n + f.skip != f.earlier)
-    abort();
+  if (p->file < 0 || p->file >= request.n_files || p->offset < 0 || f.n + f.skip != f.earlier) abort();
   Texts t;
-  if (texts_open(&t, &request, NULL, why) && texts_resume(&t, p, why) && t.at >= t.size)
-    abort();
+  if (texts_open(&t, &request, NULL, why) && texts_resume(&t, p, why) && t.at >= t.size) abort();
   texts_close(&t);
   return 0;
 }
