@@ -479,7 +479,6 @@ options_are_checked() {
   contains err "did you mean '--stages'"
   expect 2 "$pdc" --stages two x.pdm
   expect 2 "$pdc" --memory 16XB x.pdm
-  expect 2 "$pdc" --recompute maybe x.pdm
   expect 2 "$pdc" --stop-after nothing x.pdm
   expect 2 "$pdc" a.pdm b.pdm
   expect 1 "$pdc" missing.pdm
