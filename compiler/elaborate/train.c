@@ -242,7 +242,7 @@ static void warn_of_own(const Elaborator *e, const Ast *a, double value) {
   Diagnostic *d = warning_at(given->span, "PD0419", "'%s' does not change this group's own '%s', %.15g", a->name,
                              a->name, value);
   note_at(d, a->span2, "the group sets it here");
-  help(d, "write it with the optimizer's value: '%s = 0.1 * %s;'", a->name, a->name);
+  help(d, "write it with the optimizer's value, '%s = FACTOR * %s;'", a->name, a->name);
 }
 
 /* Reads a group's setting by argument name. In its expression, that name means the optimizer's value. */

@@ -29,7 +29,7 @@ static const char *const reserved[] = {
   "forward", "backward", "recompute", "forward_pass", "backward_pass", "weights_pass", "update", "validate",
   "version", "arena", "weights", "frozen", "gradients", "saved", "kept", "deferred", "received", "sent",
   "function", "settings", "traits", "inputs", "tables", "figures", "gradients_received", "gradients_sent", "received_values", "sent_values",
-  "gradients_received_values", "gradients_sent_values", "work", "scratch", "first", "first_sample", "stage",
+  "gradients_received_values", "gradients_sent_values", "work", "scratch", "step", "first", "first_sample", "stage",
   "parameters", "groups", "tensors", "parts", "replicas", "planned_peak_bytes", "chunk", "microbatch", "pd",
   "w", "g", "s", "k", "t", "f", "b", "u", "in", "masters", "averages", "now",
   "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "size_t", "memset",

@@ -133,7 +133,7 @@ static void loop_item(Builder *b, const Item *it) {
   }
   if (it->kind == ITEM_COPY) {
     int term = it->through ? load_from(b, it->target, &it->from) : term_of(b, it->value);
-    bool batched = value_at(f, it->value)->shape.batched;
+    bool batched = value_at(f, it->through ? it->target : it->value)->shape.batched;
     add_store(b, term, place_broadcast(&it->place, batched, group_at(b)), it->accumulate);
     return;
   }

@@ -82,6 +82,11 @@ bool resume_write(const TokenFiles *f, char *why) {
   return good || pd_refuse(why, "cannot write '%s': %s", path, strerror(errno));
 }
 
+static bool tell_damaged(const TokenFiles *f, char *why) {
+  return pd_refuse(why, "'%s' is damaged. help: remove it and the shards of the call, and begin again",
+                   state_path(f->request));
+}
+
 static bool read_state(TokenFiles *f, uint64_t *call, char *why) {
   const char *path = state_path(f->request);
   Place *p = &f->place;
@@ -94,10 +99,15 @@ static bool read_state(TokenFiles *f, uint64_t *call, char *why) {
   free((void *)read);
   const int n = sscanf(text, STATE_READ, call, &f->files, &p->file, &p->offset, &p->line, &p->text, &p->documents,
                        &p->in_document, &p->tokens, end);
-  return (n == STATE_FIELDS && !strcmp(end, "end") && f->files > 0 && p->file >= 0 &&
-          p->file < f->request->n_files && p->offset >= 0 && p->line >= 0 && p->text >= 0 && p->documents >= 0 &&
-          p->in_document >= 0 && p->tokens >= 0 && p->tokens <= f->files * f->request->shard) ||
-         pd_refuse(why, "'%s' is damaged. help: remove it and the shards of the call, and begin again", path);
+  return (n == STATE_FIELDS && !strcmp(end, "end")) || tell_damaged(f, why);
+}
+
+/* Of a state of this call: other calls have other files and shards. */
+static bool is_possible(const TokenFiles *f) {
+  const Place *p = &f->place;
+  return f->files > 0 && p->file >= 0 && p->file < f->request->n_files && p->offset >= 0 && p->line >= 0 &&
+         p->text >= 0 && p->documents >= 0 && p->in_document >= 0 && p->tokens >= 0 &&
+         p->tokens <= f->files * f->request->shard;
 }
 
 /* The complete shards have their size. */
@@ -129,6 +139,8 @@ bool resume_read(TokenFiles *f, char *why) {
         "'%s' is of a call with other texts, tokenizer or options. help: give the same ones, or remove it "
         "and its shards to begin again",
         state_path(f->request));
+  if (!is_possible(f))
+    return tell_damaged(f, why);
   f->n = f->place.tokens;
   f->skip = f->files * f->request->shard - f->n;
   f->earlier = f->files * f->request->shard;

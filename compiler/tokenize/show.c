@@ -293,11 +293,13 @@ static bool view_samples(DataView *v, const struct pd_array *file, const struct 
 static bool text_fits(DataView *v, const struct pd_array *file, const char *tokenizer, const Graph *model,
                       char *why) {
   struct pd_array bytes = *file;
-  if (tokenizer || pd_packing_of(file->map, file->size))
-    return pd_refuse(why,
-                     "'%s' is a text. help: write its tokens to a file by 'pdc tokenize', and show that with the "
-                     "model",
-                     file->path);
+  const bool packed = pd_packing_of(file->map, file->size);
+  if (tokenizer || packed)
+    return pd_refuse(
+        why,
+        "'%s' is a %stext. help: write its tokens to a file by 'pdc tokenize', and show that with the "
+        "model",
+        file->path, packed ? "compressed " : "");
   pd_parse_bytes(&bytes);
   return windows_fit(v, &bytes, model, why);
 }

@@ -41,9 +41,10 @@ samples="--stages 1 -D batch=$batch --microbatch $batch"
 models="$source/tests/golden/*.pdm"
 [ $case != nvcc ] || models="$source/tests/golden/shapes.pdm $source/tests/golden/layers.pdm"
 for model in $models; do
-  # Masks of 150 x 150 elements a sample reach CUDA's largest number of blocks with fewer samples.
+  # Masks of 150 x 150 elements a sample reach CUDA's largest number of blocks with fewer samples. oneDNN 2.6 divides by zero
+  # for a product of 2^33 rows, which words.pdm would have.
   case $model in
-  */windows.pdm) batch=16777216 && check "$model" --stages 1 -D batch=$batch --microbatch $batch && batch=134217728 ;;
+  */windows.pdm | */words.pdm) batch=16777216 && check "$model" --stages 1 -D batch=$batch --microbatch $batch && batch=134217728 ;;
   *) check "$model" $samples ;;
   esac
 done

@@ -640,8 +640,9 @@ def recurrences():
     modules = {"one": torch.nn.GRU(12, 5), "packed": torch.nn.GRU(12, 5, bias=False),
                "both": torch.nn.GRU(12, 4, 2, bidirectional=True),
                "from": torch.nn.GRU(12, 4, 2, bidirectional=True), "after": torch.nn.GRU(8, 17, 2),
-               "simple": torch.nn.RNN(12, 4, bidirectional=True), "relus": torch.nn.RNN(12, 7, 2, nonlinearity="relu")}
-    shapes = {"given.weight": (24, 12), "probe.weight": (24, 90)}
+               "simple": torch.nn.RNN(12, 4, bidirectional=True), "relus": torch.nn.RNN(12, 7, 2, nonlinearity="relu"),
+               "learned": torch.nn.GRU(12, 5)}
+    shapes = {"given.weight": (24, 12), "probe.weight": (24, 95), "start": (1, 5)}
     for name, module in modules.items():
         shapes.update({f"{name}.{key}": tuple(p.shape) for key, p in module.named_parameters()})
     case = Case("recurrences", 4, 6, shapes)
@@ -685,7 +686,9 @@ def recurrences():
         y, h = run(w, "simple", given, packed=True)
         total = total + (y * p[..., 71:79]).mean() + weigh(h, 79)
         y, h = run(w, "relus", given)
-        return total + (y * p[..., 83:90]).mean()
+        total = total + (y * p[..., 83:90]).mean()
+        y, h = run(w, "learned", given, w["start"][:, None].expand(1, 4, 5).contiguous())
+        return total + (y * p[..., 90:95]).mean()
 
     case.write(loss, lengths.reshape(4, 1))
 

@@ -369,10 +369,19 @@ static bool choose_layers(Planner *r) {
   if (!r->traits.layers) {
     Diagnostic *d =
         error_at(r->schedule_span, "PD0706", "'%s' does not support recomputation by layer", r->form.schedule);
-    help(d, "use '--recompute on' or '--recompute off', or another schedule");
+    if (r->traits.forward_only)
+      help(d, "leave --recompute out: without a backward pass nothing is recomputed");
+    else
+      help(d, "use '--recompute on' or '--recompute off', or another schedule");
+    return false;
+  }
+  if (!*text) {
+    Diagnostic *d = error_at(NO_SPAN, "PD0502", "--recompute is empty");
+    help(d, "use on, off, auto, or names of layers such as 'h[3]', separated by commas");
     return false;
   }
   while (*text) {
+    text += strspn(text, " ");
     const size_t n = strcspn(text, ",");
     const Name pattern = intern_n(text, n);
     text += n + (text[n] == ',');
