@@ -111,7 +111,7 @@ static const Option options[] = {
      "memory limit per rank, such as 16GiB (default: 7/8 RAM / ranks; GPU 95 %)"},
     {"--recompute", "MODE", CHOICE_OR_LAYERS, AT(plan.recompute), "off|on|auto", GROUP_MEMORY,
      ON_TRAINING | ON_PROFILE, ON_ONE,
-     "activation checkpointing: off, on, auto or layers such as 'h[*]' (default auto)"},
+     "activation checkpointing: off, on, auto or layers 'h[*]' (default auto)"},
     {"--shard-optimizer", NULL, FLAG, AT(plan.shard_optimizer), NULL, GROUP_MEMORY, ON_BUILD | ON_PLAN | ON_SHOW,
      0, "replicas shard the optimizer state (ZeRO-1; default: if faster or smaller)"},
     {"--no-shard-optimizer", NULL, FLAG, AT(plan.whole_optimizer), NULL, GROUP_MEMORY,
