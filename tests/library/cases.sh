@@ -33,7 +33,7 @@ outputs_are_those_of_infer() {
       name=$microbatch.$precision
       "$pdc" infer --quiet --microbatch $microbatch --precision $precision -o infer.$name "$golden.pdm" ||
         complain "infer does not build"
-      infer.$name/infer --quiet --init "$weights" --data "$images" --predict logits=logits.npy flipped=flipped.npy \
+      infer.$name/infer --quiet --init "$weights" --data "$images" --predict logits=logits.npy features=features.npy \
         flipped=flipped.npy || complain "infer does not run"
       library library.$name --microbatch $microbatch --precision $precision --threads 2 "$golden.pdm"
       use library.$name run
