@@ -451,6 +451,12 @@ struct pd_generation {
   int source;         /* input index: the tokens that the encoder reads, [1 .. elements] of them */
   int64_t start, pad; /* the first token of every sequence; the token behind sources, -1: sources must be whole */
 };
+/* Whether an encoder would see none of these tokens. */
+static inline bool pd_padding_alone(const struct pd_generation *g, const int32_t *tokens, int64_t n) {
+  int64_t padding = 0;
+  while (g->encoder && padding < n && tokens[padding] == g->pad) padding++;
+  return n > 0 && padding == n;
+}
 bool pd_generation_next(int64_t k);
 bool pd_generation_encodes(void); /* whether this step has a new source */
 void pd_generation_load(int input, int64_t k, void *to);

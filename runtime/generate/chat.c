@@ -113,7 +113,7 @@ static void add_turn(void) {
   char why[PD_WHY] = "";
   int32_t *tokens;
   int64_t n = pd_chat_tokens(&chat.messages, NULL, &tokens, why);
-  if (n < 0 || !pd_prompt_fits(n, "the chat", why)) pd_fail("%s", why);
+  if (n < 0 || !pd_prompt_fits(tokens, n, "the chat", why)) pd_fail("%s", why);
   pd_request_add(tokens, n)->turns = true;
 }
 

@@ -54,7 +54,7 @@ static inline int64_t pd_n_given(const struct pd_request *r) { return r->source 
 /* Adds a request; n tokens of the prompt or, with an encoder, of the source, malloc'd. */
 struct pd_request *pd_request_add(int32_t *tokens, int64_t n);
 /* Whether a prompt has tokens and fits the context; `what` is the subject of `why`. */
-bool pd_prompt_fits(int64_t n, const char *what, char *why);
+bool pd_prompt_fits(const int32_t *tokens, int64_t n, const char *what, char *why);
 /* Collective: sends the requests from `first` on to all ranks. */
 void pd_requests_share(int64_t first);
 void pd_request_begin(struct pd_request *r); /* room for its tokens */

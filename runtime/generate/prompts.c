@@ -37,7 +37,7 @@ struct pd_request *pd_request_add(int32_t *tokens, int64_t n) {
   return pd_requests[pd_n_requests++] = r;
 }
 
-bool pd_prompt_fits(int64_t n, const char *what, char *why) {
+bool pd_prompt_fits(const int32_t *tokens, int64_t n, const char *what, char *why) {
   const struct pd_generation *g = pd_generated();
   int64_t context = pd_most_prompt();
   if (!n)
@@ -51,6 +51,9 @@ bool pd_prompt_fits(int64_t n, const char *what, char *why) {
             : "%s has %lld tokens, but '%s' of the model has %lld, and nothing in the model tells padding. help: use padding_mask or an input 'lengths(%s)'",
         what, (long long)n, pd.stage->inputs[g->source].name, (long long)context,
         pd.stage->inputs[g->source].name);
+  if (pd_padding_alone(g, tokens, n))
+    return pd_refuse(why, "%s has only the padding token %lld, so that the encoder sees nothing", what,
+                     (long long)g->pad);
   if (n > context && !pd_options.window)
     return pd_refuse(
         why,
@@ -132,7 +135,7 @@ static bool read_prompt(char *why) {
     free(text);
     if (!encoded) return false;
   }
-  if (!pd_prompt_fits(n, "the prompt", why)) return false;
+  if (!pd_prompt_fits(tokens, n, "the prompt", why)) return false;
   for (int64_t b = 0; b < pd_generated()->samples; b++)
     pd_request_add(memcpy(pd_own(NULL, sizeof *tokens * (size_t)n), tokens, sizeof *tokens * (size_t)n), n);
   free(tokens);
@@ -223,7 +226,8 @@ static bool read_json_line(struct pd_arena *a, const char *line, size_t bytes, c
   bool ok = prompt     ? encode(prompt->text.at, prompt->text.n, &tokens, &n, why)
             : messages ? take_messages(&v, messages, &tokens, &n, why)
                        : take_tokens(numbers, &tokens, &n, why);
-  if (!ok || !take_id(pd_member(&v, "id"), &id, why) || !pd_prompt_fits(n, "the prompt", why)) return false;
+  if (!ok || !take_id(pd_member(&v, "id"), &id, why) || !pd_prompt_fits(tokens, n, "the prompt", why))
+    return false;
   struct pd_request *r = pd_request_add(tokens, n);
   r->turns |= messages != NULL;
   r->id = id;
@@ -259,8 +263,8 @@ static bool read_lines(char *why) {
     int32_t *tokens;
     int64_t n_tokens;
     ok = json ? read_json_line(&arena, line, n, cause)
-              : encode(line, n, &tokens, &n_tokens, cause) && pd_prompt_fits(n_tokens, "the prompt", cause) &&
-                    pd_request_add(tokens, n_tokens);
+              : encode(line, n, &tokens, &n_tokens, cause) &&
+                    pd_prompt_fits(tokens, n_tokens, "the prompt", cause) && pd_request_add(tokens, n_tokens);
     pd_arena_free(&arena);
     if (!ok) pd_refuse(why, "line %lld of '%s': %s", (long long)number, path, cause);
   }

@@ -121,6 +121,8 @@ static bool check(const struct pd_instance *x, const int32_t *prompt, int64_t n,
     if (prompt[i] < 0 || prompt[i] >= classes)
       return pd_refuse(why, "%s: token %lld of the %s is %d, which is not 0 to %lld", m->name, (long long)i, what,
                        prompt[i], (long long)classes - 1);
+  if (pd_padding_alone(g, prompt, n))
+    return pd_refuse(why, "%s: the source has only the padding token %lld", m->name, (long long)g->pad);
   if (most < 0) return pd_refuse(why, "%s: %lld new tokens", m->name, (long long)most);
   if (!(how->temperature >= 0) || how->top_k < 0 || !(how->top_p >= 0 && how->top_p <= 1))
     return pd_refuse(why, "%s: temperature and top_k must be at least 0, top_p from 0 to 1", m->name);

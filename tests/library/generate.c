@@ -31,7 +31,7 @@ int main(int argc, char **argv) {
   NEED(model_generate(m, prompt, n, most, &how, take, &first, why) == first.n, "%s", why);
   NEED(model_generate(m, prompt, n, most, &how, take, &again, why) == again.n, "%s", why);
   NEED(!memcmp(&first, &again, sizeof first - sizeof first.most), "another time, other tokens");
-  const int32_t other = prompt[n - 1] ? 0 : 1;
+  const int32_t other = prompt[n - 1] == 1 ? 2 : 1; /* 0 may be padding */
   again.n = 0;
   NEED(model_generate(m, &other, 1, 3, NULL, NULL, NULL, why) == 3, "%s", why);
   NEED(model_generate(m, prompt, n, most, &how, take, &again, why) == again.n, "%s", why);
