@@ -19,10 +19,13 @@ static void interpret_pointwise(const Graph *g, int node, int64_t batch, const d
   const Node *n = &g->nodes.at[node];
   const Shape *s = out_shape(g, node, 0);
   double *operand = alloc(n->n_in * sizeof *operand);
+  bool *whole = alloc(n->n_in * sizeof *whole);
   int64_t elements = batch_elements(s, batch);
+  for (int k = 0; k < n->n_in; k++)
+    whole[k] = batch_elements(in_shape(g, node, k), batch) == elements;
   for (int64_t i = 0; i < elements; i++) {
     for (int k = 0; k < n->n_in; k++)
-      operand[k] = in[k][broadcast_index(s, in_shape(g, node, k), i)];
+      operand[k] = in[k][whole[k] ? i : broadcast_index(s, in_shape(g, node, k), i)];
     out[i] = n->op->fold(operand, n->attr);
   }
 }

@@ -129,7 +129,12 @@ static inline double **run_graph(const Graph *g, Numbers n) {
   return interpret(g, BATCH, (const double *const *)n.input, (const double *const *)n.param);
 }
 
-static inline double loss_of(const Graph *g, Numbers n) { return interpret_loss(g, BATCH, run_graph(g, n)); }
+/* Runs the forward nodes alone. */
+static inline double loss_of(const Graph *g, Numbers n) {
+  Graph forward = *g;
+  forward.nodes.n = g->n_forward;
+  return interpret_loss(g, BATCH, run_graph(&forward, n));
+}
 
 /* The whole gradient of a parameter: the sum over its uses. */
 static inline double *gradient_of(const Graph *g, double *const *value, int param) {
