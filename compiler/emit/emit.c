@@ -272,7 +272,7 @@ static void print_microbatch(Emit *e) {
       {!e->p->forward_only, {"backward", "PD_BACKWARD", PASS_BACKWARD, false, sends_gradients(e), ""}},
       {has_weights_pass(e),
        {"weights", "PD_WEIGHTS", PASS_WEIGHTS, false, false,
-        "/* The gradients of weights that backward left for when there is nothing else to do. */\n"}},
+        "/* Gradients of weights, which the backward pass leaves for idle time. */\n"}},
   };
   bool several = e->p->chunks > 1;
   if (!e->p->forward_only)
@@ -280,19 +280,19 @@ static void print_microbatch(Emit *e) {
   if (e->p->offload.keeps && program_recomputes(e->p))
     text_add(&e->out,
              "static const uint64_t KEEPS = UINT64_C(0x%" PRIx64
-             "); /* bit c: what chunk c saves is not recomputed */\n\n",
+             "); /* bit c: chunk c keeps its saved values and does not recompute them */\n\n",
              e->p->offload.keeps);
   if (several)
     text_add(&e->out, "%s", e->p->offload.on ? spilled_turn_functions : turn_functions);
   if (!e->p->forward_only)
-    text_add(&e->out, "/* Work is begun once, or twice where --audit compares what it wrote. */\n\n");
+    text_add(&e->out, "/* Each pass runs once, or twice if --audit compares the bytes that it wrote. */\n\n");
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     const Work *w = &all[i].work;
     bool forward = w->kind == PASS_FORWARD && !w->recomputing;
     const char *slot = !w->awaits ? ""
                                   : format("  pd_await_%s_slot(%s);\n", forward ? "activations" : "gradients",
                                            several ? "turn" : "k");
-    const char *parts = "  pd_await_weights(version(k)); /* the other replicas' parts */\n";
+    const char *parts = "  pd_await_weights(version(k)); /* parts that other replicas updated */\n";
     const char *await = format("%s%s", slot, forward && is_sharded(e) && has_version(e) ? parts : "");
     if (all[i].there)
       (several ? print_work_of_turn : print_work_of_microbatch)(e, w, await);
@@ -365,7 +365,7 @@ static void print_update(Emit *e) {
     print_optimizer(e);
     text_add(&e->out, "    pd_end();\n  }\n");
     if (is_sharded(e))
-      text_add(&e->out, "  pd_share_weights(t + 1); /* this replica's part goes to the others, theirs come */\n");
+      text_add(&e->out, "  pd_share_weights(t + 1); /* exchange updated parts between replicas */\n");
   }
   text_add(&e->out, "  if (pd_updated(t))\n    validate(%sk);\n}\n\n", validated_weights(e, "to, "));
 }
@@ -481,7 +481,7 @@ static void print_main(Emit *e) {
            "int main(int argc, char **argv) {\n  pd_start(&stage, argc, argv);\n  setup();\n"
            "  int64_t u = pd.first_step, f = u * %s + 1, b = f%s;\n",
            batch, p->split_backward ? ", w = f" : "");
-  text_add(&e->out, "  if (pd.evaluate) /* there is no batch to train on */\n    validate(%s0);\n",
+  text_add(&e->out, "  if (pd.evaluate) /* --evaluate: no training */\n    validate(%s0);\n",
            validated_weights(e, "&arena->weights[u % VERSIONS], "));
   if (p->per_batch)
     text_add(&e->out, "  while (u < pd.steps) {\n    const int64_t last = (u + 1) * %s;\n", batch);
@@ -491,7 +491,7 @@ static void print_main(Emit *e) {
     text_add(&e->out, "  }\n");
   if (p->lag > 0)
     text_add(&e->out,
-             "\n  /* The updates that still wait for the other %s' gradients. */\n  while (u < pd.steps)\n"
+             "\n  /* Updates whose gradients from other %s are still on their way. */\n  while (u < pd.steps)\n"
              "    update(u++, %s);\n",
              p->replicas > 1 ? "ranks" : "stages", last_backward(e));
   text_add(&e->out, "  return pd_finish();\n}\n");

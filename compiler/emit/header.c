@@ -94,11 +94,11 @@ static const char *turns_text(const Emit *e) {
 
 static const char *precision_words(const Target *t) {
   if (t->residual == RESIDUAL_BF16)
-    return "bf16: what library calls read and write and the residual stream are stored in bf16, all sums are f32";
+    return "bf16: operands and results of library calls and the residual stream are stored in bf16, all sums are f32";
   switch (t->precision) {
   case PRECISION_F32: return "f32";
   case PRECISION_TF32: return "tf32: products round their operands to 10 bits, and add up in f32";
-  case PRECISION_BF16: return "bf16: what library calls read and write is stored in bf16, all sums are f32";
+  case PRECISION_BF16: return "bf16: operands and results of library calls are stored in bf16, all sums are f32";
   }
   BUG("precision %d", t->precision);
 }
@@ -167,8 +167,8 @@ static void plan_entries(Emit *e) {
   header_entry(e, "Planned", planned_words(e, forward, backward, update));
   if (e->p->offload.on)
     header_entry(e, "Memory",
-                 format("%s at once: of the %s below that are parts', and what is between them, one part's "
-                        "and the next one's, the rest where --spill says",
+                 format("%s at once: of the %s of parts and of values between them, one part's and the next "
+                        "one's; the remainder is offloaded by --spill",
                         bytes_text(e->allocation->resident_bytes), bytes_text(e->allocation->spilled_bytes)));
   header_entry(e, e->p->offload.on ? "Addresses" : "Memory",
                format("%s: %s", bytes_text(e->allocation->bytes), sections_text(e)));

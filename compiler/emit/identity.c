@@ -34,9 +34,9 @@ void identity_add_delays(Identity *to, const Pieces *p, const Plan *plan, const 
 void identity_tables(Emit *e) {
   const Identity x = identity_of(e);
   print_settings(e, "static const char *const function[] = {", x.function.at, x.function.n,
-                 "}; /* what is computed, by part */\n");
+                 "}; /* the computed function, by part */\n");
   print_settings(e, "static const char *const settings[] = {", x.settings.at, x.settings.n,
-                 "}; /* of the training */\n\n");
+                 "}; /* of training */\n\n");
 }
 
 void traits_table(Emit *e) {

@@ -23,14 +23,14 @@ static const ChunkPart chunk_parts[] = {
     {BUFFER_SENT, SECTION_SENT, "sent", "SENT_SLOTS", "activations for the next stage",
      "activations for the next part"},
     {BUFFER_GRADIENT_RECEIVED, SECTION_GRADIENTS_RECEIVED, "gradients_received", "GRADIENT_SLOTS",
-     "of what was sent", NULL},
-    {BUFFER_GRADIENT_SENT, SECTION_GRADIENTS_SENT, "gradients_sent", "GRADIENT_SLOTS", "of what was received",
+     "of sent activations", NULL},
+    {BUFFER_GRADIENT_SENT, SECTION_GRADIENTS_SENT, "gradients_sent", "GRADIENT_SLOTS", "of received activations",
      NULL},
-    {BUFFER_SAVED, SECTION_SAVED, "saved", "SAVED_SLOTS", "what a forward pass keeps for the backward pass", NULL},
+    {BUFFER_SAVED, SECTION_SAVED, "saved", "SAVED_SLOTS", "values that a forward pass saves for the backward pass", NULL},
     {BUFFER_KEPT, SECTION_KEPT, "kept", "KEPT_SLOTS",
-     "what a forward pass keeps for the gradients of weights, too", NULL},
+     "saved values that the gradients of weights also need", NULL},
     {BUFFER_DEFERRED, SECTION_DEFERRED, "deferred", "DEFERRED_SLOTS",
-     "what a backward pass makes for the gradients of weights", NULL},
+     "results of a backward pass for the gradients of weights", NULL},
 };
 enum { N_CHUNK_PARTS = sizeof chunk_parts / sizeof *chunk_parts };
 
@@ -528,8 +528,8 @@ static void print_arena(Emit *e) {
   if (e->p->offload.on)
     text_add(
         &e->out,
-        "/* Where everything is when it is in memory, %s of it at once. Weights, gradients and what the optimizer\n"
-        " * keeps come and go with their part, and so does what is between two parts. */\nstruct arena {\n",
+        "/* Addresses of all buffers; at most %s are in memory at once. Weights, gradients, moments and values\n"
+        " * between two parts are loaded with their part. */\nstruct arena {\n",
         bytes_text(e->allocation->resident_bytes));
   else
     text_add(&e->out, "/* All the memory %s uses, %s. */\nstruct arena {\n",

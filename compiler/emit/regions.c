@@ -694,10 +694,10 @@ void print_loops_and_objects(Emit *e) {
   Text loops = {0};
   KernelTexts kernels = {0};
   collect_kernels(e->lowered, &kernels);
-  text_add(&e->out, "/* ---- what the runtime's kernels are called with ---- */\n\n");
+  text_add(&e->out, "/* ---- arguments of the runtime's kernels ---- */\n\n");
   if (!e->p->forward_only)
     text_add(&e->out,
-             "/* Where there are two, [1] overwrites, for a batch's first microbatch, and [0] adds. */\n");
+             "/* Arrays of two: [1] overwrites, for a batch's first microbatch; [0] adds. */\n");
   for (int i = 0; i < kernels.n; i++)
     print_kernel(e, &loops, &kernels.at[i]);
   text_add(&e->out, "\n");

@@ -468,7 +468,7 @@ static void seconds_fields(Emit *e) {
 static void cut_table(Emit *e) {
   text_add(
       &e->out,
-      "/* What is between each part and the one before it, and what a part keeps: a slot for each microbatch. */\n"
+      "/* By part: values from the previous part, and saved values, with a slot for each microbatch. */\n"
       "static const struct pd_cut cuts[CHUNKS] = {\n");
   for (int c = 0; c < e->p->chunks; c++) {
     const struct {
@@ -605,7 +605,7 @@ static void print_stage(Emit *e, const Channel channel[N_CHANNELS], int n_tensor
 
 void print_tables(Emit *e) {
   Channel channel[N_CHANNELS];
-  text_add(&e->out, "/* ---- what the runtime is told ---- */\n\n");
+  text_add(&e->out, "/* ---- tables for the runtime ---- */\n\n");
   text_add(&e->out, "enum { STAGE = %d };\n\n", e->p->stage);
   int n_tensors = print_parts(e, channel);
   print_stage(e, channel, n_tensors);

@@ -100,7 +100,7 @@ int tensor_table(Emit *e) {
   Ints tensors = named_tensors(e);
   if (tensors.n == 0)
     return 0;
-  text_add(&e->out, "/* Where to look for the first value that is not finite, or not the same twice. */\n");
+  text_add(&e->out, "/* Tensors in which the runtime finds the first non-finite value, and --audit the first that differs. */\n");
   tensor_macros(e, &tensors);
   text_add(&e->out, "static const struct pd_tensor tensors[] = {\n");
   for (int i = 0; i < tensors.n; i++)
@@ -170,7 +170,7 @@ static void shared_part_lines(Emit *e, const char *forward) {
 
 void part_table(Emit *e) {
   const char *forward = program_recomputes(e->p) ? "1 << PD_FORWARD | 1 << PD_RECOMPUTE" : "1 << PD_FORWARD";
-  text_add(&e->out, "/* What passes write, for --audit. */\n%sstatic const struct pd_part parts[] = {\n",
+  text_add(&e->out, "/* Memory that passes write, for --audit. */\n%sstatic const struct pd_part parts[] = {\n",
            part_macro);
   for (int c = 0; c < e->p->chunks; c++) {
     chunk_part_line(e, BUFFER_INPUT, SECTION_INPUTS, c, "1 << PD_FORWARD");

@@ -316,7 +316,7 @@ static Outcome check_reads(Machine *m, Rank *r) {
     return WENT;
   if (r->p->offload.on && program_reruns(r->p, r->step.chunk)) {
     if (c->again != r->step.number)
-      return fail(m, r, "what was sent has not been made again, but that of microbatch", c->again);
+      return fail(m, r, "its sent activations were not recomputed, but those of microbatch", c->again);
   } else if (check_held(m, r, &c->sent, "sent activations") == FAILED) {
     return FAILED;
   }

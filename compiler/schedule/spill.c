@@ -162,7 +162,7 @@ static bool is_under_way(const Spill *s, const Step *step) {
 
 const char *spill_promote(Spill *s, const Step *step) {
   if (s->promoted || !is_under_way(s, step))
-    return "promotes what is not next; part";
+    return "promotes a turn that is not the next one; part";
   promote(s);
   return NULL;
 }
@@ -191,16 +191,16 @@ static const char *check_passes(Spill *s, const Step *step, bool made) {
   int part = step->chunk;
   Piece *in = between(s, s->activations, part, slot), *out = between(s, s->activations, part + 1, slot);
   if (!s->promoted || !is_under_way(s, step))
-    return "works on what was not promoted; part";
+    return "runs a turn that was not promoted; part";
   if (!has(&s->weights[part], version) || (uses_tied(s, part) && !has(&s->weights[tied(s)], version)))
     return "the weights are not in memory; part";
   if (in && !has(in, k))
     return "the activations of the part before are not in memory; part";
   if (out && (made ? !has(out, k) : !set(out, k)))
-    return "there is no memory for its activations; part";
+    return "no memory is reserved for its activations; part";
   Piece *saved = s->saved[part] ? &s->saved[part][slot] : NULL;
   if (saved && (made ? !has(saved, k) : !set(saved, k)))
-    return "what it saves is not in memory; part";
+    return "its saved values are not in memory; part";
   return NULL;
 }
 
@@ -219,7 +219,7 @@ static const char *check_backward(Spill *s, const Step *step) {
   if (in && !has(in, k))
     return "the gradients of the next part are not in memory; part";
   if (out && !set(out, k))
-    return "there is no memory for the gradients that it returns; part";
+    return "no memory is reserved for the gradients of its input; part";
   bool adds = accumulate(s, &s->gradient[part], k);
   for (int use = 0; use < 2; use++)
     if (part == (use ? s->parts - 1 : 0))
@@ -249,13 +249,13 @@ static const char *work_at_home(Spill *s, int parameter, int64_t batch, bool upd
   const int64_t whole = added(s, batch, s->p->period), sum = NOTHING - whole;
   const bool several = parameter == tied(s);
   if (!updates && (!has_at_home(gradient, whole) || (several && !has_at_home(&gradient[1], whole))))
-    return "the gradients are not at home; part";
+    return "the host has no copy of the gradients; part";
   if (!updates && several)
     gradient[1].home = sum;
   if (updates && !has_at_home(&gradient[several], several ? sum : whole))
-    return "the gradients to update by are not at home; part";
+    return "the host has no copy of the gradients of this update; part";
   if (updates && (!has_at_home(weights, batch) || !has_at_home(state, batch)))
-    return "the weights to update are not at home; part";
+    return "the host has no copy of the weights of this update; part";
   if (updates)
     weights->home = state->home = batch + 1;
   return NULL;
@@ -285,7 +285,7 @@ static const char *work_on_groups(Spill *s, enum pd_step_kind kind, int64_t batc
 /* Squares after a pass belong to it: no other stage contributes to these gradients. */
 const char *spill_demote(Spill *s, const Step *step) {
   if (!s->promoted || !is_under_way(s, step))
-    return "demotes what was not promoted; part";
+    return "demotes a turn that was not promoted; part";
   demote(s);
   return work_on_groups(s, PD_STEP_SQUARE, (step->number - 1) / s->p->period);
 }

@@ -93,7 +93,7 @@ static bool turns_come_out(const Program *p, char **why) {
     return *why = format("stage %d has both chunks and replicas", p->stage), false;
   int64_t group = p->chunks > 1 && !p->offload.on ? p->n_stages : p->replicas;
   if (p->period % group)
-    return *why = format("stage %d: %lld microbatches an update are no multiple of %lld", p->stage,
+    return *why = format("stage %d: %lld microbatches per update are not divisible by %lld", p->stage,
                          (long long)p->period, (long long)group),
            false;
   return true;
@@ -129,17 +129,17 @@ static bool slots_suffice(const Program *p, char **why) {
                            (long long)p->period),
              false;
     else if (program_keeps(p, c) && (p->slots[c].saved < p->period || p->slots[c].inputs < p->period))
-      return *why = format("part %d: fewer slots for what it keeps than the %lld microbatches of a batch", c,
+      return *why = format("part %d: fewer slots for saved values than the %lld microbatches of a batch", c,
                            (long long)p->period),
              false;
   if (p->offload.keeps && !p->offload.on)
-    return *why = format("stage %d: only what spills keeps some parts' saved values", p->stage), false;
+    return *why = format("stage %d: saved values of single parts are kept only under --spill", p->stage), false;
   if (p->offload.host_updates && !p->offload.on)
-    return *why = format("stage %d: only what spills is updated at home", p->stage), false;
+    return *why = format("stage %d: updates on the host need --spill", p->stage), false;
   if (program_ends_model(p) && program_keeps(p, p->chunks - 1))
-    return *why = format("part %d: the last one goes backward at once, and keeps nothing", p->chunks - 1), false;
+    return *why = format("part %d: the last part runs backward at once, so it keeps no saved values", p->chunks - 1), false;
   if (p->offload.on && (p->chunks < 2 || p->replicas > 1 || !p->per_batch))
-    return *why = format("stage %d: parts come and go on one rank, which drains", p->stage), false;
+    return *why = format("stage %d: offload needs one rank, two parts or more, and a drain after each batch", p->stage), false;
   return true;
 }
 
