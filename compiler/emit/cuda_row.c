@@ -95,7 +95,7 @@ char *cuda_partial_element(const Printer *p, int store, const char *j) {
 static void cuda_store(Printer *p, int store) {
   const Kernel *k = p->kernel;
   const Store *s = &k->stores.at[store];
-  char *value = term_text(p, s->term);
+  char *value = stored_text(p, s->term);
   if (p->sum[store] && p->shape->store[store].scalar)
     print_line(p, "%s += %s;", p->sum[store], value);
   else if (p->sum[store] && p->gpu->sums_in_memory)

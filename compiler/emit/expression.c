@@ -8,19 +8,20 @@
 
 enum { LONGEST_OPERAND = 56 }; /* columns of an inlined operand */
 
-/* The position of a line break for text over `width`: after the last comma that fits, else before the last
- * operator, else 0. */
+/* The position of a line break for text over `width`, 0: none. The break is after a comma or before an operator, within the
+ * fewest parentheses, as late as fits; in the first third of a line only if there is no other. */
 static size_t line_break(const char *text, size_t width) {
-  size_t comma = 0, sign = 0;
+  size_t best = 0;
+  int depth = 0, least = 0;
   if (strlen(text) <= width)
     return 0;
   for (size_t i = 1; i <= width; i++) {
-    if (text[i] == ' ' && text[i - 1] == ',')
-      comma = i;
-    else if (text[i] == ' ' && strchr("+-*/?:", text[i + 1]) && text[i + 2] == ' ')
-      sign = i;
+    depth += (strchr("([{", text[i - 1]) != NULL) - (strchr(")]}", text[i - 1]) != NULL);
+    bool sign = strchr("+-*/?:", text[i + 1]) && text[i + 2] == ' ';
+    if (text[i] == ' ' && (text[i - 1] == ',' || sign) && (depth <= least || best < width / 3))
+      best = i, least = depth;
   }
-  return comma ? comma : sign;
+  return best;
 }
 
 /* Continuation lines are indented four columns; directives are not broken. */
@@ -90,7 +91,7 @@ static Fragment primary(const char *text) { return (Fragment){format("%s", text)
 
 /* A negative literal is parenthesised beside any operator. */
 static Fragment literal(double x) {
-  return (Fragment){float_literal(x), signbit(x) && !isnan(x) ? PRECEDENCE_CONDITION : PRECEDENCE_PRIMARY};
+  return (Fragment){float_literal(x), signbit(x) && !isnan(x) ? PRECEDENCE_COMPARISON : PRECEDENCE_PRIMARY};
 }
 
 static Fragment attribute(const Term *t, int i) {
@@ -185,6 +186,25 @@ static bool reads_row(const Printer *p, int term) {
   return p->cached[term] && p->kernel->terms.at[term].phase < p->phase;
 }
 
+/* Whether an operand's text stands in the place of its only mention. */
+static bool is_inlined(const Printer *p, int term) {
+  const Term *t = &p->kernel->terms.at[term];
+  return !p->named[term] && p->references[term] == 1 && !(t->scalar && t->kind == TERM_REDUCE);
+}
+
+/* The condition of an inlined comparison, so that a selection reads "a > b ? x : y". */
+static Fragment truth_text(void *context, const ExpressionNode *leaf) {
+  const Expanding *x = context;
+  const int term = x->t->in[leaf->index];
+  const Term *t = &x->p->kernel->terms.at[term];
+  const Expression *e = t->kind == TERM_OP ? op_expression(t->op) : NULL;
+  const ExpressionNode *condition = e ? expression_condition(e) : NULL;
+  if (!condition || t->rounded || reads_row(x->p, term) || !is_inlined(x->p, term))
+    return (Fragment){NULL, PRECEDENCE_PRIMARY};
+  Fragment f = expression_text(&(Expression){.root = condition}, leaf_text, truth_text, &(Expanding){x->p, t});
+  return strlen(f.text) <= LONGEST_OPERAND ? f : (Fragment){NULL, PRECEDENCE_PRIMARY};
+}
+
 char *rounded_text(const Term *t, char *text) { return t->rounded ? format("pd_rounded(%s)", text) : text; }
 
 /* A load binds like a name, although its text may be "(float)x[j]". */
@@ -194,7 +214,7 @@ static Fragment definition(Printer *p, int term) {
     return primary(p->dialect->cached(p, term));
   if (t->kind == TERM_LOAD)
     return primary(p->dialect->load(p, term));
-  Fragment f = expression_text(op_expression(t->op), leaf_text, &(Expanding){p, t});
+  Fragment f = expression_text(op_expression(t->op), leaf_text, truth_text, &(Expanding){p, t});
   return t->rounded ? primary(rounded_text(t, f.text)) : f;
 }
 
@@ -212,7 +232,7 @@ static Fragment term_fragment(Printer *p, int term) {
   const Term *t = &p->kernel->terms.at[term];
   if (t->kind == TERM_CONSTANT)
     return literal(t->constant);
-  if (!p->named[term] && p->references[term] == 1 && !(t->scalar && t->kind == TERM_REDUCE)) {
+  if (is_inlined(p, term)) {
     Fragment f = definition(p, term);
     if (strlen(f.text) <= LONGEST_OPERAND && !(is_token(p, t) && t->kind == TERM_OP))
       return f;
@@ -223,6 +243,12 @@ static Fragment term_fragment(Printer *p, int term) {
 }
 
 char *term_text(Printer *p, int term) { return term_fragment(p, term).text; }
+
+char *stored_text(Printer *p, int term) {
+  const Term *t = &p->kernel->terms.at[term];
+  bool whole = t->kind == TERM_OP && is_inlined(p, term) && !is_token(p, t);
+  return whole ? definition(p, term).text : term_text(p, term);
+}
 
 /* ---- references ------------------------------------------------------------------------------ */
 

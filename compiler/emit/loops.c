@@ -15,7 +15,7 @@ static char *narrowed(const Printer *p, const Place *place, const char *value) {
 
 static void store_line(Printer *p, int store) {
   const Store *s = &p->kernel->stores.at[store];
-  char *value = term_text(p, s->term);
+  char *value = stored_text(p, s->term);
   if (p->sum[store])
     print_line(p, "%s += %s;", sum_element(p, store), value);
   else if (p->shape->store[store].accumulator)

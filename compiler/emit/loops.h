@@ -58,8 +58,9 @@ int scalar_slot(const Kernel *k, int term); /* the phase before which a scalar i
 void count_references(Printer *p, int slot, bool scalars);
 /* a term's value, rounded if the loop continues with the rounded value */
 char *rounded_text(const Term *t, char *text);
-char *term_text(Printer *p, int term); /* its expression; prints declarations that this needs */
-void name_term(Printer *p, int term);  /* prints the line that declares it, unless it has one */
+char *term_text(Printer *p, int term);   /* its expression; prints declarations that this needs */
+char *stored_text(Printer *p, int term); /* the same, of any length, for the right side of an assignment */
+void name_term(Printer *p, int term);    /* prints the line that declares it, unless it has one */
 bool is_token(const Printer *p, const Term *t);
 const char *type_of(const Printer *p, const Term *t); /* "float", or "int32_t" for tokens */
 

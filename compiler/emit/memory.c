@@ -26,9 +26,10 @@ static const ChunkPart chunk_parts[] = {
      "of sent activations", NULL},
     {BUFFER_GRADIENT_SENT, SECTION_GRADIENTS_SENT, "gradients_sent", "GRADIENT_SLOTS", "of received activations",
      NULL},
-    {BUFFER_SAVED, SECTION_SAVED, "saved", "SAVED_SLOTS", "values that a forward pass saves for the backward pass", NULL},
-    {BUFFER_KEPT, SECTION_KEPT, "kept", "KEPT_SLOTS",
-     "saved values that the gradients of weights also need", NULL},
+    {BUFFER_SAVED, SECTION_SAVED, "saved", "SAVED_SLOTS", "values that a forward pass saves for the backward pass",
+     NULL},
+    {BUFFER_KEPT, SECTION_KEPT, "kept", "KEPT_SLOTS", "saved values that the gradients of weights also need",
+     NULL},
     {BUFFER_DEFERRED, SECTION_DEFERRED, "deferred", "DEFERRED_SLOTS",
      "results of a backward pass for the gradients of weights", NULL},
 };

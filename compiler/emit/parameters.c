@@ -299,8 +299,9 @@ void moment_table(Emit *e) {
   const UpdateRule *rule = update_rule(&e->g->train);
   if (!e->allocation->own_moments.n)
     return;
-  text_add(&e->out, "/* By parameter and moment; all zero for frozen parameters and for moments without elements. */\n"
-                    "static const struct pd_moment own_moments[] = {\n");
+  text_add(&e->out,
+           "/* By parameter and moment; all zero for frozen parameters and for moments without elements. */\n"
+           "static const struct pd_moment own_moments[] = {\n");
   for (int i = 0, own = 0; i < e->k->params.n; i++) {
     const Param *p = &e->g->params.at[e->k->params.at[i]];
     int weight = find_weight(e, e->k->params.at[i]);

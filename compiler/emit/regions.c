@@ -696,8 +696,7 @@ void print_loops_and_objects(Emit *e) {
   collect_kernels(e->lowered, &kernels);
   text_add(&e->out, "/* ---- arguments of the runtime's kernels ---- */\n\n");
   if (!e->p->forward_only)
-    text_add(&e->out,
-             "/* Arrays of two: [1] overwrites, for a batch's first microbatch; [0] adds. */\n");
+    text_add(&e->out, "/* Arrays of two: [1] overwrites, for a batch's first microbatch; [0] adds. */\n");
   for (int i = 0; i < kernels.n; i++)
     print_kernel(e, &loops, &kernels.at[i]);
   text_add(&e->out, "\n");

@@ -466,10 +466,9 @@ static void seconds_fields(Emit *e) {
 /* ---- offload ------------------------------------------------------------------------------------- */
 
 static void cut_table(Emit *e) {
-  text_add(
-      &e->out,
-      "/* By part: values from the previous part, and saved values, with a slot for each microbatch. */\n"
-      "static const struct pd_cut cuts[CHUNKS] = {\n");
+  text_add(&e->out,
+           "/* By part: values from the previous part, and saved values, with a slot for each microbatch. */\n"
+           "static const struct pd_cut cuts[CHUNKS] = {\n");
   for (int c = 0; c < e->p->chunks; c++) {
     const struct {
       bool there;

@@ -100,7 +100,9 @@ int tensor_table(Emit *e) {
   Ints tensors = named_tensors(e);
   if (tensors.n == 0)
     return 0;
-  text_add(&e->out, "/* Tensors in which the runtime finds the first non-finite value, and --audit the first that differs. */\n");
+  text_add(
+      &e->out,
+      "/* Tensors in which the runtime finds the first non-finite value, and --audit the first that differs. */\n");
   tensor_macros(e, &tensors);
   text_add(&e->out, "static const struct pd_tensor tensors[] = {\n");
   for (int i = 0; i < tensors.n; i++)

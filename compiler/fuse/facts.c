@@ -3,15 +3,29 @@
 
 #include "fuse/internal.h"
 
+#include <ctype.h>
+#include <string.h>
+
+/* An unnamed result of a layer has the layer's name: "mean". */
+static Name name_of(const Graph *g, int value) {
+  const Value *v = &g->values.at[value];
+  const Node *n = &g->nodes.at[v->node];
+  const char *path = g->scopes.at[n->scope].path, *dot = strrchr(path, '.'), *last = dot ? dot + 1 : path;
+  bool result = false;
+  for (int i = 0; i < v->uses.n && v->name == intern(n->op->name); i++)
+    result |= g->nodes.at[v->uses.at[i]].scope != n->scope;
+  return result && isalpha((unsigned char)*last) ? intern(last) : v->name;
+}
+
 /* "d_x" is the gradient of x. */
 static void find_names(const Graph *g, FuseFacts *f) {
   for (int v = 0; v < g->values.n; v++)
-    f->name[v] = g->values.at[v].name;
+    f->name[v] = name_of(g, v);
   for (int v = 0; v < g->values.n; v++)
     for (int u = g->values.at[v].gradients.n - 1; u >= 0; u--) {
       int gradient = g->values.at[v].gradients.at[u];
       if (gradient >= 0)
-        f->name[gradient] = internf("d_%s", g->values.at[v].name);
+        f->name[gradient] = internf("d_%s", f->name[v]);
     }
 }
 

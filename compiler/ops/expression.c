@@ -242,7 +242,7 @@ bool op_reads_operand(const Op *op, int i) {
 
 typedef struct Writer {
   Text out;
-  LeafText leaf;
+  LeafText leaf, truth;
   void *context;
 } Writer;
 
@@ -265,13 +265,39 @@ static Precedence needed(const ExpressionNode *n, int part) {
 /* The same for the text of a leaf. */
 static Precedence needed_of_leaf(const ExpressionNode *n, int part) {
   bool sum = n->precedence == PRECEDENCE_SUM || n->precedence == PRECEDENCE_FACTOR;
+  if (n->kind == EXPRESSION_CONDITION && part > 0)
+    return PRECEDENCE_COMPARISON;
   return sum || n->kind == EXPRESSION_CALL ? needed(n, part) : PRECEDENCE_PRIMARY;
+}
+
+static bool is_number(const ExpressionNode *n, const char *text) {
+  return n->kind == EXPRESSION_NAME && !strcmp(n->text, text);
+}
+
+const ExpressionNode *expression_condition(const Expression *e) {
+  const ExpressionNode *n = e->root;
+  return n->kind == EXPRESSION_CONDITION && is_number(n->part[1], "1.0f") && is_number(n->part[2], "0.0f")
+             ? n->part[0]
+             : NULL;
 }
 
 static void write_node(Writer *w, const ExpressionNode *n);
 
+/* Writes the condition "leaf != 0.0f" in other words; false: it has none. */
+static bool write_truth(Writer *w, const ExpressionNode *n) {
+  bool compares = n->kind == EXPRESSION_BINARY && !strcmp(n->text, "!=") && is_leaf(n->part[0]);
+  if (!w->truth || !compares || !is_number(n->part[1], "0.0f"))
+    return false;
+  Fragment f = w->truth(w->context, n->part[0]);
+  if (f.text)
+    text_add(&w->out, f.precedence >= PRECEDENCE_COMPARISON ? "%s" : "(%s)", f.text);
+  return f.text;
+}
+
 static void write_part(Writer *w, const ExpressionNode *n, int i) {
   const ExpressionNode *part = n->part[i];
+  if (n->kind == EXPRESSION_CONDITION && i == 0 && write_truth(w, part))
+    return;
   if (is_leaf(part)) {
     Fragment f = w->leaf(w->context, part);
     text_add(&w->out, f.precedence >= needed_of_leaf(n, i) ? "%s" : "(%s)", f.text);
@@ -302,8 +328,8 @@ static void write_node(Writer *w, const ExpressionNode *n) {
     text_add(&w->out, ")");
 }
 
-Fragment expression_text(const Expression *e, LeafText leaf, void *context) {
-  Writer w = {.leaf = leaf, .context = context};
+Fragment expression_text(const Expression *e, LeafText leaf, LeafText truth, void *context) {
+  Writer w = {.leaf = leaf, .truth = truth, .context = context};
   if (is_leaf(e->root))
     return leaf(context, e->root);
   write_node(&w, e->root);

@@ -68,12 +68,16 @@ bool op_reads_words(const Op *op, unsigned words); /* any of these */
 bool op_reads_operand(const Op *op, int i);        /* true for ops without an expression */
 
 /* The text has the parentheses that C needs. The text of a leaf has none within sums, products and calls if C
- * permits; in -x, (float)x, x > y and x ? y : z only a name or a call has none. */
+ * permits. In -x, (float)x and x > y only a name or a call has none; y and z of x ? y : z have none unless they are
+ * conditional. */
 typedef struct Fragment {
   char *text;
   Precedence precedence;
 } Fragment;
 typedef Fragment (*LeafText)(void *context, const ExpressionNode *leaf);
-Fragment expression_text(const Expression *e, LeafText leaf, void *context);
+/* truth: the condition "leaf != 0.0f" in other words, or without text where it has none; NULL: never. */
+Fragment expression_text(const Expression *e, LeafText leaf, LeafText truth, void *context);
+/* Of "condition ? 1.0f : 0.0f" the condition; NULL: the expression has another form. */
+const ExpressionNode *expression_condition(const Expression *e);
 
 #endif

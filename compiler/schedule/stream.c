@@ -137,9 +137,13 @@ static bool slots_suffice(const Program *p, char **why) {
   if (p->offload.host_updates && !p->offload.on)
     return *why = format("stage %d: updates on the host need --spill", p->stage), false;
   if (program_ends_model(p) && program_keeps(p, p->chunks - 1))
-    return *why = format("part %d: the last part runs backward at once, so it keeps no saved values", p->chunks - 1), false;
+    return *why =
+               format("part %d: the last part runs backward at once, so it keeps no saved values", p->chunks - 1),
+           false;
   if (p->offload.on && (p->chunks < 2 || p->replicas > 1 || !p->per_batch))
-    return *why = format("stage %d: offload needs one rank, two parts or more, and a drain after each batch", p->stage), false;
+    return *why = format("stage %d: offload needs one rank, two parts or more, and a drain after each batch",
+                         p->stage),
+           false;
   return true;
 }
 

@@ -65,6 +65,16 @@ static int fold(Rewrite *w, int node) {
   return build(w, node, s.rank || s.batched ? &op_full : &op_constant, NULL, 0, attr);
 }
 
+/* A view of equal elements is the same number in another shape. */
+static int view_of_full(Rewrite *w, int node) {
+  const Node *full = made_by(w, node, input(w, node, 0), &op_full);
+  if (!full)
+    return -1;
+  Shape s = *result_shape(w, node);
+  Attr attr[MAX_ATTR] = {{.number = node_number(full, "value")}, shape_attr(&s), {.number = s.batched}};
+  return build(w, node, &op_full, NULL, 0, attr);
+}
+
 /* Operands need no explicit broadcast: replaces `full` by its constant and `expand` by its input, if the result's
  * shape stays. */
 static int bare_operands(Rewrite *w, int node) {
@@ -321,6 +331,8 @@ int rule_apply(Rewrite *w, int node) {
   int value = -1;
   if (op->kind == OP_POINTWISE)
     value = fold(w, node);
+  else if (op->kind == OP_VIEW)
+    value = view_of_full(w, node);
   for (size_t i = 0; value < 0 && i < sizeof rules / sizeof rules[0]; i++)
     if (rules[i].op == op)
       value = rules[i].rule(w, node);

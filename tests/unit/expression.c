@@ -18,7 +18,7 @@ static Fragment written(void *op, const ExpressionNode *leaf) {
 }
 
 static void expect_same(const Op *op) {
-  assert_string_equal(expression_text(expression_parse(op), written, (void *)op).text, op->expression);
+  assert_string_equal(expression_text(expression_parse(op), written, NULL, (void *)op).text, op->expression);
 }
 
 static void test_all_print_as_written(void **state) {
@@ -60,7 +60,8 @@ static Fragment operand(void *precedence, const ExpressionNode *leaf) {
 
 /* An expression with operands a, b and so on of this precedence. */
 static Fragment with_operands(const char *expression, Precedence precedence) {
-  return expression_text(expression_parse(&(Op){.name = "an op", .expression = expression}), operand, &precedence);
+  return expression_text(expression_parse(&(Op){.name = "an op", .expression = expression}), operand, NULL,
+                         &precedence);
 }
 
 static void expect_text(const char *expression, Precedence precedence, const char *text) {
@@ -77,13 +78,42 @@ static void test_operands_have_parentheses(void **state) {
   expect_text("$0 * $1", PRECEDENCE_UNARY, "a * b");
   expect_text("-$0", PRECEDENCE_UNARY, "-(a)");
   expect_text("(float)$0", PRECEDENCE_UNARY, "(float)(a)");
-  expect_text("$0 > $1 ? $2 : $3", PRECEDENCE_UNARY, "(a) > (b) ? (c) : (d)");
+  expect_text("$0 > $1 ? $2 : $3", PRECEDENCE_UNARY, "(a) > (b) ? c : d");
+  expect_text("$0 > $1 ? $2 : $3", PRECEDENCE_CONDITION, "(a) > (b) ? (c) : (d)");
   expect_text("$0 > $1 ? $2 : $3", PRECEDENCE_PRIMARY, "a > b ? c : d");
   expect_text("pd_f($0, $1)", PRECEDENCE_CONDITION, "pd_f(a, b)");
 }
 
 static Precedence precedence_of(const char *expression) {
   return with_operands(expression, PRECEDENCE_SUM).precedence;
+}
+
+static Fragment letter(void *context, const ExpressionNode *leaf) {
+  (void)context;
+  return (Fragment){format("%c", 'a' + leaf->index), PRECEDENCE_PRIMARY};
+}
+
+/* The first operand is nonzero if x > y; the other operands have no such words. */
+static Fragment truth(void *context, const ExpressionNode *leaf) {
+  (void)context;
+  return (Fragment){leaf->index == 0 ? "x > y" : NULL, PRECEDENCE_COMPARISON};
+}
+
+static void expect_true_text(const char *expression, const char *text) {
+  const Expression *e = expression_parse(&(Op){.name = "an op", .expression = expression});
+  assert_string_equal(expression_text(e, letter, truth, NULL).text, text);
+}
+
+static void test_conditions_have_their_own_words(void **state) {
+  (void)state;
+  expect_true_text("$0 != 0.0f ? $1 : $2", "x > y ? b : c");
+  expect_true_text("$1 != 0.0f ? $0 : $2", "b != 0.0f ? a : c");
+  expect_true_text("$0 != 1.0f ? $1 : $2", "a != 1.0f ? b : c");
+  expect_true_text("$0 == 0.0f ? $1 : $2", "a == 0.0f ? b : c");
+  expect_true_text("$1 > $2 ? $0 : 0.0f", "b > c ? a : 0.0f");
+  assert_non_null(expression_condition(op_expression(&op_greater)));
+  assert_null(expression_condition(op_expression(&op_select)));
+  assert_null(expression_condition(op_expression(&op_add)));
 }
 
 static void test_text_has_a_precedence(void **state) {
@@ -114,11 +144,9 @@ static void test_what_is_read(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_all_print_as_written),
-      cmocka_unit_test(test_any_prints_as_written),
-      cmocka_unit_test(test_operands_have_parentheses),
-      cmocka_unit_test(test_text_has_a_precedence),
-      cmocka_unit_test(test_what_is_read),
+      cmocka_unit_test(test_all_print_as_written),      cmocka_unit_test(test_any_prints_as_written),
+      cmocka_unit_test(test_operands_have_parentheses), cmocka_unit_test(test_conditions_have_their_own_words),
+      cmocka_unit_test(test_text_has_a_precedence),     cmocka_unit_test(test_what_is_read),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
