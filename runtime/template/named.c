@@ -4,15 +4,15 @@
 #include <string.h>
 
 /* The end of templates that put the system's text into the next message of the user. */
-#define NO_SYSTEM                                                                                                \
+#define NO_SYSTEM \
   "{% if ns.system %}{{ raise_exception('no message of the user follows the system message') }}{% endif %}"
 
 /* Mistral's templates differ in blanks around texts. The system's text comes before that of the next user. */
-#define MISTRAL(BEGIN, END, ANSWER)                                                                              \
-  "{{ bos_token }}{% set ns = namespace(system = '') %}{% for m in messages %}"                                  \
-  "{% if m.role == 'system' %}{% set ns.system = m.content + '\n\n' %}"                                          \
-  "{% elif m.role == 'user' %}" BEGIN "{{ ns.system + m.content }}" END "{% set ns.system = '' %}"               \
-  "{% elif m.role == 'assistant' %}" ANSWER "{{ eos_token }}"                                                    \
+#define MISTRAL(BEGIN, END, ANSWER)                                                                \
+  "{{ bos_token }}{% set ns = namespace(system = '') %}{% for m in messages %}"                    \
+  "{% if m.role == 'system' %}{% set ns.system = m.content + '\n\n' %}"                            \
+  "{% elif m.role == 'user' %}" BEGIN "{{ ns.system + m.content }}" END "{% set ns.system = '' %}" \
+  "{% elif m.role == 'assistant' %}" ANSWER "{{ eos_token }}"                                      \
   "{% else %}{{ raise_exception('no place for the role ' ~ m.role) }}{% endif %}{% endfor %}" NO_SYSTEM
 
 static const struct {
@@ -65,4 +65,6 @@ const char *const *pd_template_tokens(const char *name) {
   return i < 0 ? NULL : templates[i].tokens;
 }
 
-const char *pd_template_names(void) { return "chatml, gemma, llama3, mistral, mistral-tekken, mistral-v3, phi3, phi4"; }
+const char *pd_template_names(void) {
+  return "chatml, gemma, llama3, mistral, mistral-tekken, mistral-v3, phi3, phi4";
+}

@@ -232,9 +232,10 @@ static void test_unread(bool causal) {
           for (int j = 0; j < WIDTH; j++) d_with[i * WIDTH + j] = NAN;
         }
       o[poisoned] = floats(n_o), d[poisoned] = floats(n_qkv);
-      pd_masked_attention_forward(&a, with, with + WIDTH, with + 2 * WIDTH, NULL, documents, o[poisoned], lse, scratch);
-      pd_masked_attention_backward(&a, with, with + WIDTH, with + 2 * WIDTH, o[poisoned], lse, d_with, NULL, documents,
-                                   d[poisoned], d[poisoned] + WIDTH, d[poisoned] + 2 * WIDTH, scratch);
+      pd_masked_attention_forward(&a, with, with + WIDTH, with + 2 * WIDTH, NULL, documents, o[poisoned], lse,
+                                  scratch);
+      pd_masked_attention_backward(&a, with, with + WIDTH, with + 2 * WIDTH, o[poisoned], lse, d_with, NULL,
+                                   documents, d[poisoned], d[poisoned] + WIDTH, d[poisoned] + 2 * WIDTH, scratch);
     }
     expect(!differ(o[0], o[1], first, OWN, WIDTH), &a, "reads other documents forward, from", first);
     expect(!differ(d[0], d[1], first, OWN, ROW), &a, "reads other documents backward, from", first);

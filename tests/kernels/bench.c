@@ -176,8 +176,8 @@ static void bench_attention(int64_t batch, int64_t heads, int64_t length, int64_
 
 static void run_packed_forward(void *work) {
   struct heads *h = work;
-  pd_masked_attention_forward(&h->a, h->qkv, h->qkv + h->width, h->qkv + 2 * h->width, NULL, h->documents, h->o, h->lse,
-                              h->scratch);
+  pd_masked_attention_forward(&h->a, h->qkv, h->qkv + h->width, h->qkv + 2 * h->width, NULL, h->documents, h->o,
+                              h->lse, h->scratch);
 }
 
 static void run_packed_backward(void *work) {
@@ -189,8 +189,15 @@ static void run_packed_backward(void *work) {
 
 /* Causal, a row of documents of one length. Rates count visible keys. */
 static void bench_packed(int64_t heads, int64_t length, int64_t size, int64_t document) {
-  struct heads h = {.a = {.batch = 1, .heads = heads, .kv_heads = heads, .length = length, .kv_length = length,
-                          .size = size, .causal = true, .parted = true, .scale = 0.125f},
+  struct heads h = {.a = {.batch = 1,
+                          .heads = heads,
+                          .kv_heads = heads,
+                          .length = length,
+                          .kv_length = length,
+                          .size = size,
+                          .causal = true,
+                          .parted = true,
+                          .scale = 0.125f},
                     .width = heads * size};
   const int64_t n = length * h.width, pairs = length * (document + 1) / 2;
   struct pd_attention *a = &h.a;
@@ -203,8 +210,8 @@ static void bench_packed(int64_t heads, int64_t length, int64_t size, int64_t do
   for (int64_t i = 0; i < length; i++) h.documents[i] = (int32_t)(i / document);
   const double operations = 4.0 * (double)(heads * pairs * size);
   char name[99];
-  snprintf(name, sizeof name, "attention %ld heads x %ld x %ld, documents of %ld", (long)heads, (long)length, (long)size,
-           (long)document);
+  snprintf(name, sizeof name, "attention %ld heads x %ld x %ld, documents of %ld", (long)heads, (long)length,
+           (long)size, (long)document);
   measure(name, operations, run_packed_forward, &h);
   measure("  backward", 2.5 * operations, run_packed_backward, &h);
   free(h.documents), free(h.qkv), free(h.d_qkv), free(h.o), free(h.d_o), free(h.lse), free(h.scratch);

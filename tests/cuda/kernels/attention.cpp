@@ -273,7 +273,8 @@ static void test_unread(Attention a, const Kind &kind) {
   Layout l = lay_out(&a, true, kind.gap);
   std::vector<int32_t> documents((size_t)a.length);
   for (size_t i = 0; i < documents.size(); i++) documents[i] = (int32_t)i / OWN;
-  std::vector<float> qkv = inputs(l.n, 1.5f, kind.bf16), d_o = inputs(l.n_o, 1, kind.bf16), words(documents.size());
+  std::vector<float> qkv = inputs(l.n, 1.5f, kind.bf16), d_o = inputs(l.n_o, 1, kind.bf16),
+                     words(documents.size());
   memcpy(words.data(), documents.data(), documents.size() * sizeof documents[0]);
   Device in_documents(words, false), none(0, false);
   const auto within = [&](const std::vector<float> &x, int64_t row, int64_t first) {
