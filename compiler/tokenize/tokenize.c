@@ -99,8 +99,10 @@ static void refuse_member(const cJSON *line, const cJSON *member, const char *fi
   if (member)
     pd_refuse(why, "its member '%s' is not a text", field);
   else if (is_chat(line))
-    pd_refuse(why, "it has no member '%s', but is a chat. help: pdc tokenize --length N -o FILE.npz writes samples of "
-                   "chats, which train and data --show read", field);
+    pd_refuse(why,
+              "it has no member '%s', but is a chat. help: pdc tokenize --length N -o FILE.npz writes samples of "
+              "chats, which train and data --show read",
+              field);
   else if (other)
     pd_refuse(why, "it has no member '%s', but '%.100s'; name the text's member with --field", field, other);
   else

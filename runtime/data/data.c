@@ -281,9 +281,10 @@ static bool open_part(const struct pd_files *d, struct part *p, const struct pd_
 static void warn_of_lines(const struct pd_files *d) {
   for (const struct part *p = d->columns->parts; d->context && p < d->columns->parts + d->columns->n; p++)
     if (format_of(d, p) == TEXT && pd_is_lines_name(p->array.path) && d->how.token_bytes != 1) {
-      pd_warn("the tokens of '%s' are the bytes of its lines of JSON. help: --tokenizer bytes or --tokenizer DIR reads "
-              "documents, chats and numbers of tokens; --token-type u8 takes the bytes",
-              p->array.path);
+      pd_warn(
+          "the tokens of '%s' are the bytes of its lines of JSON. help: --tokenizer bytes or --tokenizer DIR reads "
+          "documents, chats and numbers of tokens; --token-type u8 takes the bytes",
+          p->array.path);
       return;
     }
 }

@@ -4,8 +4,8 @@
 #include <string.h>
 
 /* Each message; the templates have no form for parts of a content and for calls of tools. */
-#define EACH                                                                                                     \
-  "{% for m in messages %}{% if m.content is not string %}"                                                      \
+#define EACH                                                \
+  "{% for m in messages %}{% if m.content is not string %}" \
   "{{ raise_exception('the content of message ' ~ loop.index ~ ' is not a text') }}{% endif %}"
 
 /* The end of templates that put the system's text into the next message of the user. */
@@ -14,7 +14,7 @@
 
 /* Mistral's templates differ in blanks around texts. The system's text comes before that of the next user. */
 #define MISTRAL(BEGIN, END, ANSWER)                                                                \
-  "{{ bos_token }}{% set ns = namespace(system = '') %}" EACH \
+  "{{ bos_token }}{% set ns = namespace(system = '') %}" EACH                                      \
   "{% if m.role == 'system' %}{% set ns.system = m.content + '\n\n' %}"                            \
   "{% elif m.role == 'user' %}" BEGIN "{{ ns.system + m.content }}" END "{% set ns.system = '' %}" \
   "{% elif m.role == 'assistant' %}" ANSWER "{{ eos_token }}"                                      \
@@ -26,7 +26,7 @@ static const struct {
 } templates[] = {
     {"chatml",
      EACH "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+          "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
      {"<|im_start|>", "<|im_end|>"}},
     {"gemma",
      "{{ bos_token }}{% set ns = namespace(system = '') %}" EACH
@@ -45,12 +45,13 @@ static const struct {
     {"mistral-tekken", MISTRAL("[INST]", "[/INST]", "{{ m.content }}"), {"[INST]", "[/INST]"}},
     {"mistral-v3", MISTRAL("[INST] ", "[/INST]", " {{ m.content | trim }}"), {"[INST]", "[/INST]"}},
     {"phi3",
-     EACH "{% if m.role != 'system' or m.content %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n"
+     EACH
+     "{% if m.role != 'system' or m.content %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n"
      "{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% else %}{{ eos_token }}{% endif %}",
      {"<|user|>", "<|assistant|>", "<|end|>"}},
     {"phi4",
      EACH "<|im_start|>{{ m.role }}<|im_sep|>{{ m.content }}<|im_end|>{% endfor %}"
-     "{% if add_generation_prompt %}<|im_start|>assistant<|im_sep|>{% endif %}",
+          "{% if add_generation_prompt %}<|im_start|>assistant<|im_sep|>{% endif %}",
      {"<|im_start|>", "<|im_sep|>", "<|im_end|>"}},
 };
 

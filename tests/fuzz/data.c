@@ -100,8 +100,9 @@ static void read_documents(const struct pd_array *a) {
 
 /* Chosen columns must be columns of the table, also after the file has changed. */
 static void choose_columns(const struct pd_array *a) {
-  const struct pd_input inputs[] = {{.name = "x", .rank = 1, .elements = 2, .dim = {2}},
-                                    {.name = "y", .rank = 1, .elements = 1, .dim = {1}, .token = true, .classes = 3}};
+  const struct pd_input inputs[] = {
+      {.name = "x", .rank = 1, .elements = 2, .dim = {2}},
+      {.name = "y", .rank = 1, .elements = 1, .dim = {1}, .token = true, .classes = 3}};
   for (int named = 0; named < 2; named++) {
     const struct pd_takers takers = {inputs, 2, named};
     struct pd_table t;

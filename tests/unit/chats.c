@@ -281,7 +281,8 @@ static void refuses_lines(void **state) {
   refuses(bytes, "{\"text\": 1}", "its member 'text' is not a text");
   refuses(bytes, "{\"messages\": {}}", "'messages' is not a list of messages");
   refuses(bytes, "{\"messages\": [{\"content\": \"\"}]}", "message 1 of 'messages' has no text 'role'");
-  refuses(bytes, "{\"messages\": [{\"role\": \"user\", \"name\": \"n\"}]}", "message 1 of 'messages' has no 'content'");
+  refuses(bytes, "{\"messages\": [{\"role\": \"user\", \"name\": \"n\"}]}",
+          "message 1 of 'messages' has no 'content'");
   refuses(bytes, "{\"conversations\": [{\"from\": \"human\"}]}", "message 1 of 'conversations' has no texts");
   refuses(bytes, "{\"prompt\": \"a\"}", "its member 'completion' is not a text");
   refuses(bytes, "{\"instruction\": \"a\"}", "its member 'output' is not a text");
@@ -523,7 +524,8 @@ static void named_refuses(const char *name, const char *messages, const char *ex
 /* No content is lost, and no list of parts becomes a text of its own. */
 static void own_templates_refuse(void **state) {
   (void)state;
-  static const char *const names[] = {"gemma", "mistral", "mistral-v3", "mistral-tekken", "chatml", "llama3", "phi3", "phi4"};
+  static const char *const names[] = {"gemma",  "mistral", "mistral-v3", "mistral-tekken",
+                                      "chatml", "llama3",  "phi3",       "phi4"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     const char *said = "{\"role\": \"user\", \"content\": \"U\"}, ";
     if (i < 4)
