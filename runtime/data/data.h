@@ -162,7 +162,7 @@ struct pd_takers {
   int n;
   bool named;
 };
-/* Chooses the columns of input `index`: as many as it has elements, in their order. */
+/* Chooses the columns of input `index`, one for each element in their order. */
 bool pd_table_choose(const struct pd_takers *d, int index, const struct pd_array *a, const struct pd_table *t,
                      int64_t *column, char *why);
 

@@ -176,11 +176,11 @@ static void ask(int input, int64_t k) {
     pd_dataset_expect(run.data, input, sample_of(&run, pd_first_sample(k) + i));
 }
 
-/* Wishes for the samples behind microbatch k: of two microbatches at least, and of MOST samples if those are more. */
+/* Wishes for at least two microbatches and LEAST samples behind microbatch k. */
 static void wish(int input, int64_t k) {
-  enum { MOST = 64 };
+  enum { LEAST = 64 };
   const int from = source_of(input);
-  const int64_t b = pd.stage->microbatch, ahead = 2 * b < MOST ? (MOST + b - 1) / b : 2;
+  const int64_t b = pd.stage->microbatch, ahead = 2 * b < LEAST ? (LEAST + b - 1) / b : 2;
   const int64_t last = pd.steps * pd_own_microbatches();
   if (!pd_is_random(&pd.stage->inputs[from])) pd_read_ahead(from, k + 1, k + ahead < last ? k + ahead : last);
 }

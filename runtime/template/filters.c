@@ -32,7 +32,7 @@ bool pd_items_of(struct pd_rendering *r, const struct pd_value *v, struct pd_lis
   return !r->failed;
 }
 
-/* In map, select and reject false values, such as none, have no items and are no error. */
+/* For map, select and reject a false value, such as none, is an empty list. */
 static bool items_if_true(struct pd_rendering *r, const struct pd_value *v, struct pd_list *to) {
   *to = (struct pd_list){0};
   return pd_truth(v) ? pd_items_of(r, v, to) : true;
