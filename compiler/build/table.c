@@ -57,7 +57,7 @@ static const Option options[] = {
     {"--length", "N", COUNT, AT(tokens.length), NULL, GROUP_DATA, ON_TOKENIZE, 0,
      "-o FILE.npz: positions of a sample, the model's n_ctx"},
     {"--chat-template", "NAME", TEXT, AT(tokens.template), NULL, GROUP_DATA, ON_TOKENIZE, 0,
-     "chatml, gemma, llama3, mistral, phi3, a file, or auto (default auto)"},
+     "a name such as llama3 or chatml, a file, or auto (default auto)"},
     {"--loss-on", "PART", CHOICE, AT(tokens.loss_on), "assistant|completion|all", GROUP_DATA, ON_TOKENIZE, 0,
      "tokens with loss: the assistant's, of its last turn, or all"},
     {"--too-long", "WHAT", CHOICE, AT(tokens.too_long), "error|skip|truncate", GROUP_DATA, ON_TOKENIZE, 0,

@@ -58,6 +58,19 @@ static bool add_system(Reading *r) {
   return !*r->why;
 }
 
+/* Whether a message says something: a content, calls of tools, or another member that its template may read. */
+static bool has_content(const struct pd_value *message) {
+  static const char *const others[] = {"role", "name", "weight"};
+  bool says = false;
+  for (int64_t i = 0; i < message->dict->n; i++) {
+    bool other = false;
+    for (size_t k = 0; k < sizeof others / sizeof *others; k++)
+      other |= pd_text_is(message->dict->at[i].key, others[k]);
+    says |= !other;
+  }
+  return says;
+}
+
 /* Adds messages of objects with `role`. */
 static bool add_messages(Reading *r, const struct pd_value *list, const char *name) {
   if (list->kind != PD_LIST)
@@ -66,6 +79,8 @@ static bool add_messages(Reading *r, const struct pd_value *list, const char *na
     const struct pd_value *role = pd_member(&list->list->at[i], "role");
     if (!role || role->kind != PD_TEXT)
       return pd_refuse(r->why, "message %lld of '%s' has no text 'role'", (long long)i + 1, name);
+    if (!has_content(&list->list->at[i]))
+      return pd_refuse(r->why, "message %lld of '%s' has no 'content'", (long long)i + 1, name);
     pd_list_add(&r->arena, r->messages.list, list->list->at[i]);
   }
   return true;

@@ -40,6 +40,8 @@ bool view_text(DataView *v, const char *path, const struct pd_tokenizer *t, char
 
 /* Each sets the view's inputs and number of samples. */
 bool archive_fits(DataView *v, const struct pd_array *archive, const Graph *g, char *why);
+bool table_fits(DataView *v, const struct pd_array *table, const Graph *g, char *why);
+bool takes_tables(const Graph *g); /* false: a table is a text for this model */
 bool windows_fit(DataView *v, const struct pd_array *tokens, const Graph *g, char *why);
 bool images_fit(DataView *v, const Graph *g, char *why);
 /* Files of arrays, one for each input in the model's order; archives were checked one by one. */

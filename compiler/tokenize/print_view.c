@@ -99,8 +99,11 @@ static void print_arrays(const DataView *v, FILE *out) {
 }
 
 static void print_text_figures(const DataView *v, FILE *out) {
-  fprintf(out, "%s: %s document%s, %s tokens, %.2f bytes a token\n", plain_path(v->path), with_commas(v->rows),
-          v->rows == 1 ? "" : "s", with_commas(v->text_tokens), (double)v->bytes / (double)v->text_tokens);
+  fprintf(out, "%s: %s document%s, %s tokens", plain_path(v->path), with_commas(v->rows), v->rows == 1 ? "" : "s",
+          with_commas(v->text_tokens));
+  if (v->bytes) /* 0: numbers of tokens */
+    fprintf(out, ", %.2f bytes a token", (double)v->bytes / (double)v->text_tokens);
+  fputc('\n', out);
   fprintf(out, "documents of %s to %s tokens\n", with_commas(v->least), with_commas(v->most));
   print_lengths(v, out);
 }

@@ -324,16 +324,14 @@ static Content content_of(const struct pd_array *file) {
 
 static bool view_content(DataView *v, struct pd_array *file, const struct pd_tokenizer *t, const char *tokenizer,
                          const Graph *model, char *why) {
-  switch (content_of(file)) {
+  Content content = content_of(file);
+  if (content == TABLE && model && !takes_tables(model))
+    content = TEXT; /* its bytes are tokens */
+  switch (content) {
   case SAMPLES: return view_samples(v, file, t, tokenizer, model, why);
   case ARRAY: return parse_array(file, why) && view_array(v, file, why);
   case ARCHIVE: return view_archive(v, file, why) && (!model || archive_fits(v, file, model, why));
-  case TABLE:
-    return (!model || pd_refuse(why,
-                                "'%s' is a table, which --show does not compare with a model. help: leave out the "
-                                "model; train checks the names of columns",
-                                file->path)) &&
-           view_table(v, file, why);
+  case TABLE: return view_table(v, file, why) && (!model || table_fits(v, file, model, why));
   default: return view_text(v, file->path, t, why) && (!model || text_fits(v, file, tokenizer, model, why));
   }
 }

@@ -77,6 +77,12 @@ static bool same_kind(const DataView *a, const DataView *b, char *why) {
   if (a->kind != b->kind)
     return pd_refuse(why, "'%s' and '%s' are different kinds of data. help: show them one by one", a->path,
                      b->path);
+  for (int i = 0; i < a->inputs.n && a->kind == DATA_ARRAYS && a->model && b->model; i++)
+    if (strcmp(a->inputs.at[i].source, b->inputs.at[i].source))
+      return pd_refuse(why,
+                       "'%s' has %s for %s, and '%s' %s. help: give all files the same names of columns in the "
+                       "same order",
+                       a->path, a->inputs.at[i].source, a->inputs.at[i].name, b->path, b->inputs.at[i].source);
   bool same = a->kind != DATA_IMAGES || a->classes.n == b->classes.n;
   for (int i = 0; i < a->classes.n && same && a->kind == DATA_IMAGES; i++)
     same = !strcmp(a->classes.at[i].name, b->classes.at[i].name);

@@ -149,6 +149,89 @@ bool arrays_fit(DataView *views, int n, const Graph *g, int64_t *samples, char *
   return good;
 }
 
+/* ---- tables -------------------------------------------------------------------------------------- */
+
+bool takes_tables(const Graph *g) {
+  const struct pd_input *all = inputs_of(g);
+  for (int i = 0; i < g->inputs.n; i++)
+    if (!pd_is_derived(&all[i]) && all[i].token && all[i].elements > 1)
+      return false;
+  return true;
+}
+
+/* The names of columns, or their numbers: "columns 'a, b'". */
+static const char *columns_text(const struct pd_table *t, const int64_t *column, int64_t n) {
+  const char *many = n == 1 ? "" : "s";
+  char names[256];
+  if (!t->names)
+    return n == 1 ? format("column %lld", (long long)*column + 1)
+                  : format("columns %lld to %lld", (long long)*column + 1, (long long)column[n - 1] + 1);
+  pd_table_names(t, column, n, names, sizeof names);
+  return format("column%s '%s'", many, plain_path(format("%s", names)));
+}
+
+/* Checks the numbers of columns for an input. */
+static bool columns_fit(const struct pd_array *a, const struct pd_table *t, const struct pd_input *in,
+                        int64_t ignored, const int64_t *column, char *why) {
+  void *numbers = malloc(sizeof(float) * (size_t)(t->csv.rows * in->elements + 1));
+  struct pd_array read = {.path = a->path, .map = numbers, .type = PD_TYPE_I32, .rows = t->csv.rows};
+  read.size = sizeof(float) * (size_t)(t->csv.rows * in->elements);
+  read.row = in->elements;
+  read.stride = (int64_t)sizeof(float) * in->elements;
+  bool good = numbers || pd_refuse(why, "no memory for the columns of '%s'", a->path);
+  good = good && pd_read_csv(a, &t->csv, column, in->elements, in->token, numbers, why);
+  good = good && (!in->token ||
+                  pd_read_tokens(&read, 0, read.rows, (struct pd_token_range){in->classes, ignored}, NULL, why));
+  free(numbers);
+  return good;
+}
+
+static const char *unread_columns(const struct pd_table *t, const bool *read) {
+  int64_t *column = alloc(sizeof *column * (size_t)(t->csv.columns + 1)), n = 0;
+  char names[256];
+  for (int64_t i = 0; i < t->csv.columns; i++)
+    if (!read[i])
+      column[n++] = i;
+  if (!n || !t->names)
+    return NULL;
+  pd_table_names(t, column, n, names, sizeof names);
+  return format("'%s'", plain_path(format("%s", names)));
+}
+
+static bool inputs_take_columns(DataView *v, const struct pd_array *a, const struct pd_table *t, const Graph *g,
+                                char *why) {
+  const struct pd_input *all = inputs_of(g);
+  const struct pd_takers takers = {all, g->inputs.n, false};
+  bool *read = alloc(sizeof *read * (size_t)(t->csv.columns + 1)), good = true;
+  memset(read, 0, sizeof *read * (size_t)(t->csv.columns + 1));
+  v->model = g->name;
+  for (int i = 0; i < g->inputs.n && good; i++) {
+    const int64_t ignored = pd_ignored(all, g->inputs.n, i), n = all[i].elements;
+    if (pd_is_derived(&all[i])) {
+      add_input(v, g, &all[i], source_of_derived(all, i));
+      continue;
+    }
+    int64_t *column = alloc(sizeof *column * (size_t)n);
+    good = pd_table_choose(&takers, i, a, t, column, why) && columns_fit(a, t, &all[i], ignored, column, why);
+    for (int64_t k = 0; k < n && good; k++)
+      read[column[k]] = true;
+    if (good)
+      add_input(v, g, &all[i], columns_text(t, column, n));
+  }
+  v->samples_of_epoch = t->csv.rows;
+  v->unread = good ? unread_columns(t, read) : NULL;
+  return good;
+}
+
+bool table_fits(DataView *v, const struct pd_array *a, const Graph *g, char *why) {
+  struct pd_table t;
+  if (!pd_table_open(a, &t, why))
+    return false;
+  const bool good = inputs_take_columns(v, a, &t, g, why);
+  pd_table_close(&t);
+  return good;
+}
+
 /* ---- windows ------------------------------------------------------------------------------------- */
 
 /* Windows of the longest input, as runtime/data/windows.c cuts them. */

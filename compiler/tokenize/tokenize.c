@@ -85,11 +85,24 @@ static const char *skip_blank(const char *at, const char *end) {
   return at;
 }
 
+static bool is_chat(const cJSON *line) {
+  static const char *const members[] = {"messages", "conversations", "prompt", "instruction"};
+  bool chat = false;
+  for (size_t i = 0; i < sizeof members / sizeof *members && cJSON_IsObject(line); i++)
+    chat |= cJSON_GetObjectItemCaseSensitive(line, members[i]) != NULL;
+  return chat;
+}
+
 /* Fills `why`: the member is missing or holds no text. */
 static void refuse_member(const cJSON *line, const cJSON *member, const char *field, char *why) {
   const char *other = cJSON_IsObject(line) && line->child ? line->child->string : NULL;
   if (member)
     pd_refuse(why, "its member '%s' is not a text", field);
+  else if (is_chat(line))
+    pd_refuse(why,
+              "it has no member '%s', but is a chat. help: pdc tokenize --length N -o FILE.npz writes samples of "
+              "chats, which train and data --show read",
+              field);
   else if (other)
     pd_refuse(why, "it has no member '%s', but '%.100s'; name the text's member with --field", field, other);
   else

@@ -277,6 +277,18 @@ static bool open_part(const struct pd_files *d, struct part *p, const struct pd_
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
+/* Lines of JSON are documents, chats or numbers of tokens only for a tokenizer. */
+static void warn_of_lines(const struct pd_files *d) {
+  for (const struct part *p = d->columns->parts; d->context && p < d->columns->parts + d->columns->n; p++)
+    if (format_of(d, p) == TEXT && pd_is_lines_name(p->array.path) && d->how.token_bytes != 1) {
+      pd_warn(
+          "the tokens of '%s' are the bytes of its lines of JSON. help: --tokenizer bytes or --tokenizer DIR reads "
+          "documents, chats and numbers of tokens; --token-type u8 takes the bytes",
+          p->array.path);
+      return;
+    }
+}
+
 /* Checks that each input can have these files' tokens. */
 static bool runs_fit(const struct pd_files *d, char *why) {
   const struct column *c = d->columns;
@@ -553,6 +565,7 @@ struct pd_files *pd_files_open(char **paths, int n, const struct pd_input *input
     pd_warn("--pad has no effect on '%s': no data file is read line by line", paths[0]);
   if ((how->document_end || how->joined) && !d->context)
     pd_warn("--documents has no effect on '%s': its samples are not windows", paths[0]);
+  warn_of_lines(d);
   if (how->scan && pd_files_bytes(d) <= (size_t)1 << 30 && !scan_tokens(d, why)) return NULL;
   return d;
 }

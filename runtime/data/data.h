@@ -146,6 +146,26 @@ bool pd_csv_names(const struct pd_array *a, const struct pd_csv *csv, struct pd_
 bool pd_read_csv(const struct pd_array *a, const struct pd_csv *csv, const int64_t *column, int64_t n, bool tokens,
                  void *to, char *why);
 
+/* ---- columns.c ------------------------------------------------------------------------------- */
+
+struct pd_table {
+  struct pd_csv csv;
+  struct pd_csv_name *names; /* by column, all different; NULL: the file has none */
+};
+bool pd_table_open(const struct pd_array *a, struct pd_table *t, char *why);
+void pd_table_close(struct pd_table *t);
+/* Writes names of n columns, of the first n if `column` is NULL, with ", " between; the end may be cut off. */
+void pd_table_names(const struct pd_table *t, const int64_t *column, int64_t n, char *to, size_t room);
+/* The inputs of a model. named: the file was given for one of them by its name. */
+struct pd_takers {
+  const struct pd_input *inputs;
+  int n;
+  bool named;
+};
+/* Chooses the columns of input `index`, one for each element in their order. */
+bool pd_table_choose(const struct pd_takers *d, int index, const struct pd_array *a, const struct pd_table *t,
+                     int64_t *column, char *why);
+
 /* ---- tar.c ----------------------------------------------------------------------------------- */
 
 struct pd_tar_sample {

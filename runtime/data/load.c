@@ -26,7 +26,6 @@ static struct {
   struct pd_image_room *rooms; /* by worker */
   bool streams;                /* pd_training_data is worth reading ahead */
   double streaming;            /* seconds of loads from it */
-  int64_t *announced;          /* by input: the last microbatch that is being read ahead */
 } loading;
 
 double pd_data_seconds(void) { return loading.streaming; }
@@ -170,6 +169,22 @@ static bool open_data(struct pd_dataset **to, char **paths, int n, char *why) {
   return !n || (*to = open_files(paths, n, pd.stage->inputs, to == &pd_training_data, why)) != NULL;
 }
 
+/* Asks the system for the samples of this input in microbatch k. */
+static void ask(int input, int64_t k) {
+  const struct run run = training();
+  for (int64_t i = 0; i < pd.stage->microbatch; i++)
+    pd_dataset_expect(run.data, input, sample_of(&run, pd_first_sample(k) + i));
+}
+
+/* Wishes for at least two microbatches and LEAST samples behind microbatch k. */
+static void wish(int input, int64_t k) {
+  enum { LEAST = 64 };
+  const int from = source_of(input);
+  const int64_t b = pd.stage->microbatch, ahead = 2 * b < LEAST ? (LEAST + b - 1) / b : 2;
+  const int64_t last = pd.steps * pd_own_microbatches();
+  if (!pd_is_random(&pd.stage->inputs[from])) pd_read_ahead(from, k + 1, k + ahead < last ? k + ahead : last);
+}
+
 /* Prepares to read a training's large files a few samples at a time. */
 static bool open_training(char *why) {
   const struct pd_options *o = &pd_options;
@@ -179,6 +194,7 @@ static bool open_training(char *why) {
                           "--order file");
   loading.streams = pd_training_data && pd_dataset_streams(pd_training_data);
   if (loading.streams && !o->in_file_order) pd_dataset_scatter(pd_training_data);
+  if (loading.streams) pd_read_ahead_start(pd.stage->n_inputs, ask);
   return true;
 }
 
@@ -244,7 +260,6 @@ bool pd_data_start(char *why) {
   const struct pd_options *o = &pd_options;
   loading.needs = pd_allocate(sizeof *loading.needs * (size_t)s->n_inputs);
   loading.rooms = pd_allocate(sizeof *loading.rooms * (size_t)workers());
-  loading.announced = pd_allocate(sizeof *loading.announced * (size_t)s->n_inputs);
   for (int i = 0; i < s->n_inputs; i++) {
     int from = source_of(i);
     const size_t samples = from != i ? 1 : is_augmented(&s->inputs[i]) ? (size_t)workers() : 0;
@@ -283,20 +298,6 @@ static void load_training_sample(const void *of, int64_t i, int worker, void *to
     memset(to, 0, elements * sizeof(float));
 }
 
-/* Starts to read the samples of the next two microbatches of this input's files. */
-static void expect(int input, int64_t k) {
-  enum { AHEAD = 2 };
-  const struct run run = training();
-  const int from = source_of(input);
-  if (pd_is_random(&pd.stage->inputs[from])) return;
-  const int64_t last = pd.steps * pd_own_microbatches();
-  int64_t next = loading.announced[input] < k ? k + 1 : loading.announced[input] + 1;
-  for (; next <= k + AHEAD && next <= last; next++)
-    for (int64_t i = 0; i < pd.stage->microbatch; i++)
-      pd_dataset_expect(run.data, from, sample_of(&run, pd_first_sample(next) + i));
-  if (next - 1 > loading.announced[input]) loading.announced[input] = next - 1;
-}
-
 void pd_load(int input, int64_t k, void *to) {
   const bool images = pd_training_data && pd_dataset_images(pd_training_data, input);
   const bool ahead = loading.streams && !images;
@@ -308,7 +309,7 @@ void pd_load(int input, int64_t k, void *to) {
   if (images) pd_tell_broken();
   if (!ahead) return;
   pd_trace_data(started);
-  expect(input, k);
+  wish(input, k);
   loading.streaming += pd_seconds() - started;
 }
 

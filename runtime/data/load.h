@@ -120,6 +120,14 @@ const float *pd_ahead(int input, bool evaluation, int64_t k, int64_t last);
 double pd_ahead_seconds(void); /* time in which the training thread waited for images */
 void pd_ahead_finish(void);
 
+/* ---- read_ahead.c ---------------------------------------------------------------------------- */
+
+/* Starts the thread. It calls ask(input, k) to request the samples of microbatch k. */
+void pd_read_ahead_start(int inputs, void (*ask)(int input, int64_t k));
+/* Wishes for microbatches first to last of an input; those that were asked for are not asked for again. */
+void pd_read_ahead(int input, int64_t first, int64_t last);
+void pd_read_ahead_finish(void);
+
 /* ---- load.c ---------------------------------------------------------------------------------- */
 
 /* NULL: none. Evaluation data is --validation or, without training, --data. */

@@ -32,6 +32,12 @@ bool pd_items_of(struct pd_rendering *r, const struct pd_value *v, struct pd_lis
   return !r->failed;
 }
 
+/* For map, select and reject a false value, such as none, is an empty list. */
+static bool items_if_true(struct pd_rendering *r, const struct pd_value *v, struct pd_list *to) {
+  *to = (struct pd_list){0};
+  return pd_truth(v) ? pd_items_of(r, v, to) : true;
+}
+
 static struct pd_value list_of(struct pd_rendering *r, struct pd_list items) {
   struct pd_value to = pd_value_list(r->arena);
   *to.list = items;
@@ -194,7 +200,7 @@ static struct pd_value map(struct pd_rendering *r, struct pd_value v, const stru
   const struct pd_text path = text_argument(r, args, PD_MOST_ARGUMENTS, "attribute", nothing);
   const struct pd_text name = path.n ? nothing : text_argument(r, args, 0, "filter", nothing);
   const struct pd_value otherwise = pd_argument(args, PD_MOST_ARGUMENTS, "default", pd_undefined());
-  if (r->failed || !pd_items_of(r, &v, &items)) return pd_undefined();
+  if (r->failed || !items_if_true(r, &v, &items)) return pd_undefined();
   if (!path.n && !pd_is_filter(name))
     return pd_stop(r, "this filter is not supported: %.*s", (int)(name.n > 60 ? 60 : name.n), name.at);
   struct pd_arguments rest = {.of = args->of};
@@ -219,7 +225,7 @@ static struct pd_value chosen(struct pd_rendering *r, struct pd_value v, const s
   const struct pd_text test = text_argument(r, args, member, "test", nothing);
   struct pd_arguments rest = {.of = args->of};
   for (int i = member + 1; i < args->n; i++) rest.at[rest.n++] = args->at[i];
-  if (r->failed || !pd_items_of(r, &v, &items)) return pd_undefined();
+  if (r->failed || !items_if_true(r, &v, &items)) return pd_undefined();
   for (int64_t i = 0; i < items.n && pd_step(r); i++) {
     const struct pd_value item = member ? at_path(r, items.at[i], path) : items.at[i];
     const bool passes = test.n ? pd_check(r, test, &item, &rest) : pd_truth(&item);

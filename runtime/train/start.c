@@ -346,6 +346,7 @@ int pd_finish(void) {
   double seconds = pd_seconds() - started;
   pd_train_catch_up();
   pd_ahead_finish();
+  pd_read_ahead_finish();
   pd_checkpoint_finish();
   pd_optimizer_shards_finish();
   pd_comm_finish();

@@ -73,6 +73,8 @@ SNIPPETS = [
     "{{ yes is true }}{{ number is number }}{{ real is float }}{{ number is integer }}{{ true is integer }}{{ text is string }}{{ dict is mapping }}{{ list is mapping }}{{ list is sequence }}{{ text is iterable }}{{ number is iterable }}",
     "{{ missing is defined }}{{ missing is undefined }}{{ nothing is none }}{{ nothing is not none }}{{ nothing is defined }}{{ messages[0].tool_calls is defined }}{{ 4 is even }}{{ 4 is divisibleby 2 }}{{ 1 is equalto 1 }}{{ 'x' is in list }}{{ yes is boolean }}{{ yes is false }}{{ missing is iterable }}{{ missing is not string }}",
     "{{ messages[0].content | trim + '!' }}{{ ('a' ~ 'b') | upper }}{{ -3 | string }}{{ not missing is defined }}{{ number in [7, 8] and 'x' or 'y' }}{{ messages[1]['content'][:3] + '…' }}",
+    "{{ nothing | selectattr('a') | list }}{{ nothing | map('upper') | list }}{{ 0 | reject | list }}{{ '' | select | list }}",
+    "{{ number | select | list }}", "{{ yes | map('upper') | list }}",
     # whole numbers of more than 63 bits
     "{{ large }} {{ large | tojson }} {{ large[2] ~ 'x' }} {{ large[0] | string | length }} {{ large[2] | int }} {{ large[0] is number }}{{ large[0] is integer }}{{ large[0] is float }}",
     "{% for a in large %}{% for b in large + [1, -1.5, true] %}{{ a < b }}{{ a == b }}{{ b >= a }} {% endfor %}{% endfor %}{{ large[3] in large }}{{ 1 if large[1] else 2 }}",

@@ -98,6 +98,27 @@ static void read_documents(const struct pd_array *a) {
   free(d.starts);
 }
 
+/* Chosen columns must be columns of the table, also after the file has changed. */
+static void choose_columns(const struct pd_array *a) {
+  const struct pd_input inputs[] = {
+      {.name = "x", .rank = 1, .elements = 2, .dim = {2}},
+      {.name = "y", .rank = 1, .elements = 1, .dim = {1}, .token = true, .classes = 3}};
+  for (int named = 0; named < 2; named++) {
+    const struct pd_takers takers = {inputs, 2, named};
+    struct pd_table t;
+    int64_t column[2];
+    char names[20];
+    if (!pd_table_open(a, &t, why)) continue;
+    change(a);
+    for (int i = 0; i < 2; i++)
+      if (pd_table_choose(&takers, i, a, &t, column, why))
+        for (int64_t k = 0; k < inputs[i].elements; k++)
+          if (column[k] < 0 || column[k] >= t.csv.columns) abort();
+    if (t.names) pd_table_names(&t, NULL, t.csv.columns, names, sizeof names);
+    pd_table_close(&t);
+  }
+}
+
 static void read_table(const struct pd_array *a) {
   enum { MOST = 4 };
   struct pd_csv csv;
@@ -199,6 +220,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     break;
   case 'v':
     read_table(&a);
+    choose_columns(&a);
     ok = pd_refuse(why, "no array");
     break;
   case 'z':

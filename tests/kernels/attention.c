@@ -202,6 +202,49 @@ static void test_biases(Attention a, bool together) {
   }
 }
 
+/* Results of rows first .. first + n of [length][width] differ. */
+static bool differ(const float *a, const float *b, int64_t first, int64_t n, int64_t width) {
+  return memcmp(a + first * width, b + first * width, (size_t)(n * width) * sizeof *a) != 0;
+}
+
+/* Tiles of other documents are not read, so that time falls with their lengths: NaN there changes no bit of a document that
+ * begins and ends where tiles do. */
+static void test_unread(bool causal) {
+  enum { OWN = 128, N = 3 * OWN, HEADS = 2, SIZE = 16, WIDTH = HEADS * SIZE, ROW = 3 * WIDTH };
+  Attention a = {.batch = 1, .heads = HEADS, .kv_heads = HEADS, .length = N, .kv_length = N, .size = SIZE};
+  a.causal = causal, a.scale = 0.25f, a.parted = true;
+  a.q.head = SIZE, a.q.row = ROW;
+  a.k = a.v = a.dq = a.dk = a.dv = a.q;
+  a.o.head = a.d_o.head = SIZE, a.o.row = a.d_o.row = WIDTH;
+  int32_t documents[N];
+  for (int i = 0; i < N; i++) documents[i] = i / OWN;
+  const int64_t n_qkv = N * ROW, n_o = N * WIDTH;
+  float *qkv = random_floats(n_qkv), *d_o = random_floats(n_o), *lse = floats(HEADS * N),
+        *scratch = floats((int64_t)pd_attention_scratch(&a, 1) / 4), *o[2], *d[2];
+  omp_set_num_threads(1);
+  for (int first = 0; first < N; first += OWN) {
+    float *with = floats(n_qkv), *d_with = floats(n_o);
+    for (int poisoned = 0; poisoned < 2; poisoned++) {
+      memcpy(with, qkv, (size_t)n_qkv * sizeof *qkv), memcpy(d_with, d_o, (size_t)n_o * sizeof *d_o);
+      for (int i = 0; i < N && poisoned; i++)
+        if (i < first || i >= first + OWN) {
+          for (int j = 0; j < ROW; j++) with[i * ROW + j] = NAN;
+          for (int j = 0; j < WIDTH; j++) d_with[i * WIDTH + j] = NAN;
+        }
+      o[poisoned] = floats(n_o), d[poisoned] = floats(n_qkv);
+      pd_masked_attention_forward(&a, with, with + WIDTH, with + 2 * WIDTH, NULL, documents, o[poisoned], lse,
+                                  scratch);
+      pd_masked_attention_backward(&a, with, with + WIDTH, with + 2 * WIDTH, o[poisoned], lse, d_with, NULL,
+                                   documents, d[poisoned], d[poisoned] + WIDTH, d[poisoned] + 2 * WIDTH, scratch);
+    }
+    expect(!differ(o[0], o[1], first, OWN, WIDTH), &a, "reads other documents forward, from", first);
+    expect(!differ(d[0], d[1], first, OWN, ROW), &a, "reads other documents backward, from", first);
+    for (int i = 0; i < 2; i++) free(o[i]), free(d[i]);
+    free(with), free(d_with);
+  }
+  free(qkv), free(d_o), free(lse), free(scratch);
+}
+
 int main(void) {
   static const int64_t lengths[] = {1, 7, 63, 64, 65, 200, 256};
   for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; i++)
@@ -236,6 +279,7 @@ int main(void) {
       a.kv_length = length + 71, a.kv_heads = 1;
       test_biases(a, false);
     }
+  for (int causal = 0; causal < 2; causal++) test_unread(causal);
   printf("%016lx\n", (unsigned long)digest);
   return failures ? EXIT_FAILURE : EXIT_SUCCESS;
 }

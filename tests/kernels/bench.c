@@ -1,5 +1,5 @@
 /* Rates of the kernels on one thread, each beside dnnl_sgemm at 1024 cubed measured alternately with
- * it: medians of the ratios. Usage: kernels_bench [REPETITIONS [convolution | product | attention | lstm]] */
+ * it: medians of the ratios. Usage: kernels_bench [REPETITIONS [convolution | product | attention | documents | lstm]] */
 #include "test.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -103,6 +103,7 @@ static void bench_layer(int64_t m, int64_t n, int64_t k) {
 struct heads {
   struct pd_attention a;
   float *qkv, *o, *lse, *d_o, *d_qkv, *bias, *d_bias; /* bias NULL: none */
+  int32_t *documents;
   void *scratch;
   int64_t width;
 };
@@ -171,6 +172,49 @@ static void bench_attention(int64_t batch, int64_t heads, int64_t length, int64_
   measure("  backward", 2.5 * operations, bias ? run_biased_backward : run_backward, &h);
   free(h.bias), free(h.d_bias);
   free(h.qkv), free(h.d_qkv), free(h.o), free(h.d_o), free(h.lse), free(h.scratch);
+}
+
+static void run_packed_forward(void *work) {
+  struct heads *h = work;
+  pd_masked_attention_forward(&h->a, h->qkv, h->qkv + h->width, h->qkv + 2 * h->width, NULL, h->documents, h->o,
+                              h->lse, h->scratch);
+}
+
+static void run_packed_backward(void *work) {
+  struct heads *h = work;
+  const int64_t w = h->width;
+  pd_masked_attention_backward(&h->a, h->qkv, h->qkv + w, h->qkv + 2 * w, h->o, h->lse, h->d_o, NULL, h->documents,
+                               h->d_qkv, h->d_qkv + w, h->d_qkv + 2 * w, h->scratch);
+}
+
+/* Causal, a row of documents of one length. Rates count visible keys. */
+static void bench_packed(int64_t heads, int64_t length, int64_t size, int64_t document) {
+  struct heads h = {.a = {.batch = 1,
+                          .heads = heads,
+                          .kv_heads = heads,
+                          .length = length,
+                          .kv_length = length,
+                          .size = size,
+                          .causal = true,
+                          .parted = true,
+                          .scale = 0.125f},
+                    .width = heads * size};
+  const int64_t n = length * h.width, pairs = length * (document + 1) / 2;
+  struct pd_attention *a = &h.a;
+  a->q.head = size, a->q.row = 3 * h.width;
+  a->k = a->v = a->dq = a->dk = a->dv = a->q;
+  a->o.head = a->d_o.head = size, a->o.row = a->d_o.row = h.width;
+  h.qkv = random_floats(3 * n), h.d_qkv = floats(3 * n), h.o = floats(n), h.d_o = random_floats(n);
+  h.lse = floats(heads * length), h.scratch = floats((int64_t)pd_attention_scratch(a, 1) / 4);
+  h.documents = (int32_t *)floats(length);
+  for (int64_t i = 0; i < length; i++) h.documents[i] = (int32_t)(i / document);
+  const double operations = 4.0 * (double)(heads * pairs * size);
+  char name[99];
+  snprintf(name, sizeof name, "attention %ld heads x %ld x %ld, documents of %ld", (long)heads, (long)length,
+           (long)size, (long)document);
+  measure(name, operations, run_packed_forward, &h);
+  measure("  backward", 2.5 * operations, run_packed_backward, &h);
+  free(h.documents), free(h.qkv), free(h.d_qkv), free(h.o), free(h.d_o), free(h.lse), free(h.scratch);
 }
 
 /* As of a layer in the middle of a model in bf16: cells and gates stay floats. */
@@ -319,6 +363,10 @@ static void bench_heads(void) {
   bench_attention(1, 4, 4096, 64, 0, 0, UNBIASED);
 }
 
+static void bench_documents(void) {
+  for (int64_t document = 4096; document >= 64; document /= 2) bench_packed(4, 4096, 64, document);
+}
+
 static void bench_recurrences(void) {
   for (enum pd_type type = PD_F32; type <= PD_BF16; type++) {
     bench_lstm(8, 50, 512, type);
@@ -333,6 +381,7 @@ int main(int argc, char **argv) {
   } part[] = {{"convolution", bench_convolutions},
               {"product", bench_layers},
               {"attention", bench_heads},
+              {"documents", bench_documents},
               {"lstm", bench_recurrences}};
   const char *only = argc > 2 ? argv[2] : NULL;
   if (argc > 1) repetitions = atoi(argv[1]);

@@ -281,6 +281,8 @@ static void refuses_lines(void **state) {
   refuses(bytes, "{\"text\": 1}", "its member 'text' is not a text");
   refuses(bytes, "{\"messages\": {}}", "'messages' is not a list of messages");
   refuses(bytes, "{\"messages\": [{\"content\": \"\"}]}", "message 1 of 'messages' has no text 'role'");
+  refuses(bytes, "{\"messages\": [{\"role\": \"user\", \"name\": \"n\"}]}",
+          "message 1 of 'messages' has no 'content'");
   refuses(bytes, "{\"conversations\": [{\"from\": \"human\"}]}", "message 1 of 'conversations' has no texts");
   refuses(bytes, "{\"prompt\": \"a\"}", "its member 'completion' is not a text");
   refuses(bytes, "{\"instruction\": \"a\"}", "its member 'output' is not a text");
@@ -291,7 +293,7 @@ static void refuses_lines(void **state) {
   refuses((TokenizeRequest){.template = "chatml", .pack = true}, chat, "--pack needs a token between samples");
   refuses((TokenizeRequest){.end = "none"}, chat, "has no chat template. help: name one with --chat-template");
   refuses((TokenizeRequest){.template = "chatlm", .end = "none"}, chat,
-          "nor one of chatml, gemma, llama3, mistral, phi3");
+          "nor one of chatml, gemma, llama3, mistral, mistral-tekken");
   other.template = written("bad.jinja", "{{ raise_exception('no users') }}");
   refuses(other, chat, "line 1: the chat template, line 1: the template refuses this chat: no users");
   other.template = written("bad.jinja", "a\n{% import 'x' %}");
@@ -467,41 +469,73 @@ static void weights_are_read(void **state) {
   pd_arena_free(&a);
 }
 
-/* The own templates give the usual texts. */
+/* A line of named.cases is also the variables of its template. */
+static void renders_named(const char *line, size_t n, struct pd_arena *a) {
+  struct pd_value c;
+  struct pd_rendered got;
+  char why[PD_WHY] = "";
+  if (!pd_json_parse(a, line, n, &c, why))
+    fail_msg("%s", why);
+  const char *name = zero_ended(pd_member(&c, "name")->text), *source = pd_template_named(name);
+  assert_non_null(source);
+  assert_non_null(strstr(pd_template_names(), name));
+  struct pd_template *t = pd_template_parse(source, strlen(source), why);
+  if (!t || !pd_template_render(t, &c, a, &got, why))
+    fail_msg("%s: %s\n%.*s", name, why, (int)n, line);
+  const struct pd_text want = pd_member(&c, "text")->text;
+  if (got.text.n != want.n || memcmp(got.text.at, want.at, want.n))
+    fail_msg("%s gives %s\nnot %s\nof %s", name, zero_ended(got.text), zero_ended(want),
+             zero_ended(pd_member(&c, "model")->text));
+  pd_template_close(t);
+}
+
+/* The own templates give the texts of published templates (make_named.py). */
 static void own_templates(void **state) {
   (void)state;
-  static const char *const texts[][2] = {
-      {"chatml",
-       "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n"
-       "<|im_start|>assistant\n"},
-      {"gemma",
-       "<b><start_of_turn>user\nS\n\nU<end_of_turn>\n<start_of_turn>model\nA<end_of_turn>\n<start_of_turn>model\n"},
-      {"llama3",
-       "<b><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nU"
-       "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nA<|eot_id|>"
-       "<|start_header_id|>assistant<|end_header_id|>\n\n"},
-      {"mistral", "<b>[INST] S\n\nU [/INST] A<e>"},
-      {"phi3", "<|system|>\nS<|end|>\n<|user|>\nU<|end|>\n<|assistant|>\nA<|end|>\n<|assistant|>\n"}};
   struct pd_arena a = {0};
-  struct pd_value context;
-  char why[PD_WHY] = "";
-  const char *variables =
-      "{\"bos_token\": \"<b>\", \"eos_token\": \"<e>\", \"add_generation_prompt\": true, \"messages\": ["
-      "{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", \"content\": \"U\"}, "
-      "{\"role\": \"assistant\", \"content\": \"A\"}]}";
-  assert_true(pd_json_parse(&a, variables, strlen(variables), &context, why));
-  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-    struct pd_rendered got;
-    const char *text = pd_template_named(texts[i][0]);
-    struct pd_template *t = pd_template_parse(text, strlen(text), why);
-    if (!t || !pd_template_render(t, &context, &a, &got, why))
-      fail_msg("%s: %s", texts[i][0], why);
-    assert_string_equal(zero_ended(got.text), texts[i][1]);
-    assert_non_null(strstr(pd_template_names(), texts[i][0]));
-    pd_template_close(t);
+  size_t bytes;
+  int n = 0;
+  char *cases = read_file("tests/chats/named.cases", &bytes);
+  for (char *at = cases, *end; *at; at = end + 1, n++) {
+    end = strchr(at, '\n');
+    renders_named(at, (size_t)(end - at), &a);
   }
+  assert_true(n > 120);
   assert_null(pd_template_named("alpaca"));
   pd_arena_free(&a);
+}
+
+static void named_refuses(const char *name, const char *messages, const char *expected) {
+  struct pd_arena a = {0};
+  struct pd_value context;
+  struct pd_rendered got;
+  char why[PD_WHY] = "";
+  const char *text = pd_template_named(name), *variables = format("{\"messages\": [%s]}", messages);
+  assert_true(pd_json_parse(&a, variables, strlen(variables), &context, why));
+  struct pd_template *t = pd_template_parse(text, strlen(text), why);
+  assert_non_null(t);
+  if (pd_template_render(t, &context, &a, &got, why))
+    fail_msg("%s gives %s", name, zero_ended(got.text));
+  holds(why, expected);
+  pd_template_close(t);
+  pd_arena_free(&a);
+}
+
+/* No content is lost, and no list of parts becomes a text of its own. */
+static void own_templates_refuse(void **state) {
+  (void)state;
+  static const char *const names[] = {"gemma",  "mistral", "mistral-v3", "mistral-tekken",
+                                      "chatml", "llama3",  "phi3",       "phi4"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *said = "{\"role\": \"user\", \"content\": \"U\"}, ";
+    if (i < 4)
+      named_refuses(names[i], "{\"role\": \"system\", \"content\": \"S\"}",
+                    "no message of the user follows the system message");
+    named_refuses(names[i], format("%s{\"role\": \"assistant\", \"content\": null, \"tool_calls\": []}", said),
+                  "the content of message 2 is not a text");
+    named_refuses(names[i], "{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"U\"}]}",
+                  "the content of message 1 is not a text");
+  }
 }
 
 static void shows_samples(void **state) {
@@ -563,6 +597,7 @@ int main(void) {
       cmocka_unit_test(long_chats_are_read),
       cmocka_unit_test(weights_are_read),
       cmocka_unit_test(own_templates),
+      cmocka_unit_test(own_templates_refuse),
       cmocka_unit_test(marks_equal_offsets),
       cmocka_unit_test(rows_equal_transformers),
       cmocka_unit_test(refuses_lines),

@@ -258,6 +258,48 @@ static void test_biases(Attention a, const Kind &kind, bool together) {
   }
 }
 
+/* Rows of o without the gaps behind them. */
+static std::vector<float> without_gaps(std::vector<float> o, const Attention &a) {
+  for (size_t i = 0; i < o.size(); i++)
+    if ((int64_t)i % a.o.row >= a.heads * a.size) o[i] = 0;
+  return o;
+}
+
+/* Tiles of other documents are not read, so that time falls with their lengths: NaN there changes no bit of a document that
+ * begins and ends where tiles do. */
+static void test_unread(Attention a, const Kind &kind) {
+  enum { OWN = 128 };
+  a.batch = 1, a.parted = true;
+  Layout l = lay_out(&a, true, kind.gap);
+  std::vector<int32_t> documents((size_t)a.length);
+  for (size_t i = 0; i < documents.size(); i++) documents[i] = (int32_t)i / OWN;
+  std::vector<float> qkv = inputs(l.n, 1.5f, kind.bf16), d_o = inputs(l.n_o, 1, kind.bf16),
+                     words(documents.size());
+  memcpy(words.data(), documents.data(), documents.size() * sizeof documents[0]);
+  Device in_documents(words, false), none(0, false);
+  const auto within = [&](const std::vector<float> &x, int64_t row, int64_t first) {
+    return std::vector<float>(x.begin() + first * row, x.begin() + (first + OWN) * row);
+  };
+  for (int64_t first = 0; first < a.length; first += OWN) {
+    std::vector<float> got[2][2];
+    for (int poisoned = 0; poisoned < 2; poisoned++) {
+      std::vector<float> with = qkv, d_with = d_o;
+      for (int64_t i = 0; i < a.length && poisoned; i++)
+        if (i / OWN != first / OWN) {
+          std::fill_n(with.begin() + i * a.q.row, a.q.row, NAN);
+          std::fill_n(d_with.begin() + i * a.o.row, a.o.row, NAN);
+        }
+      Device in(with, kind.bf16, kind.offset), in_d_o(d_with, kind.bf16, kind.offset);
+      Device o(l.n_o, kind.bf16, kind.offset), d(l.n, kind.bf16, kind.offset), lse(a.heads * a.length, false);
+      run(a, l, in, in_d_o, none, (const int32_t *)in_documents.at(0), none, none, o, lse, d, none, none, true);
+      got[poisoned][0] = without_gaps(within(o.fetch(), a.o.row, first), a);
+      got[poisoned][1] = within(d.fetch(), a.q.row, first);
+    }
+    expect(got[0][0] == got[1][0], a, kind, "reads other documents forward, from", (double)first);
+    expect(got[0][1] == got[1][1], a, kind, "reads other documents backward, from", (double)first);
+  }
+}
+
 static Attention shape(int64_t length, int64_t kv_length, int64_t size, bool causal) {
   Attention a = {};
   a.batch = 2, a.heads = a.kv_heads = 1, a.length = length, a.kv_length = kv_length, a.size = size;
@@ -309,6 +351,7 @@ static void test_f32() {
   test_masks(shape(20, 100, 64, false), F32, false);
   for (bool causal : {false, true}) test_ranges(grouped(shape(150, 150, 24, causal), 2, 1), F32);
   test_ranges(shape(70, 70, 128, true), F32);
+  for (bool causal : {false, true}) test_unread(grouped(shape(384, 384, 16, causal), 2, 1), F32);
   test_biases(grouped(shape(70, 70, 40, true), 4, 2), F32, true);
   test_biases(grouped(shape(33, 80, 24, false), 2, 1), F32, false);
   test_biases(shape(20, 40, 136, false), F32, false);
@@ -331,6 +374,7 @@ static void test_bf16() {
   test_masks(shape(20, 100, 80, false), BF16, false);
   for (bool causal : {false, true}) test_ranges(grouped(shape(150, 150, 24, causal), 2, 1), BF16);
   test_ranges(shape(70, 70, 128, true), BF16);
+  for (bool causal : {false, true}) test_unread(grouped(shape(384, 384, 16, causal), 2, 1), BF16);
   test_biases(grouped(shape(70, 70, 40, true), 4, 2), BF16, true);
   test_biases(grouped(shape(33, 80, 24, false), 2, 1), BF16, false);
 }
