@@ -111,7 +111,7 @@ char *import_config(const char *path, const char *name, Tensors tensors, Import 
   if (!to->config || !(to->family = find_family(to)))
     return NULL;
   to->root = find_root(to);
-  if (!fields_read(to) || !shapes_apply(to) || !to->family->derive(to))
+  if (!fields_read(to) || !shapes_apply(to) || !derive_padding(to) || !to->family->derive(to))
     return NULL;
   char *text = fill(to);
   return text && shapes_compare(to, text) ? text : NULL;

@@ -66,6 +66,16 @@ def masked(config):
     return data
 
 
+def scattered(config):
+    """Pads before, between and behind words, all with a loss: the pad's vectors get no gradient."""
+    data = masked(config)
+    data["tokens"] = torch.randint(4, VOCAB, (SAMPLES, LENGTH))
+    for sample, pads in enumerate(([0, 1, 2], [0, 5, 6, 11], [14, 15])):
+        data["tokens"][sample, pads] = config.pad_token_id
+    data["words"] = torch.randint(0, VOCAB, (SAMPLES, LENGTH))
+    return data
+
+
 def tagged(config):
     data = words(config, config.num_labels)
     data["label"] = data.pop("labels")
@@ -143,10 +153,12 @@ cases = {
     "bert_tags": (hf.BertConfig, hf.BertForSequenceClassification,
                   {**text, **labels(4), "problem_type": "multi_label_classification"}, tags),
     "bert_words": (hf.BertConfig, hf.BertForTokenClassification, {**text, **labels(5)}, tagged),
+    "bert_padded": (hf.BertConfig, hf.BertForMaskedLM, {**text, "pad_token_id": 2}, scattered),
     "bert_encoder": (hf.BertConfig, hf.BertModel, text, texts),
     "roberta_masked": (hf.RobertaConfig, hf.RobertaForMaskedLM, roberta, masked),
     "roberta_untied": (hf.RobertaConfig, hf.RobertaForMaskedLM,
                        {**roberta, "tie_word_embeddings": False, "type_vocab_size": 2}, masked),
+    "roberta_padded": (hf.RobertaConfig, hf.RobertaForMaskedLM, roberta, scattered),
     "roberta_classes": (hf.RobertaConfig, hf.RobertaForSequenceClassification, {**roberta, **labels(3)}, classes),
     "t5": (hf.T5Config, hf.T5ForConditionalGeneration, t5, translated),
     "t5_gated": (hf.T5Config, hf.T5ForConditionalGeneration,
