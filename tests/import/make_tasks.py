@@ -249,17 +249,22 @@ def make(name):
         saved(os.path.join(folder, "tuned"), outputs(model(**given)))
 
 
+def given_of(name):
+    """The model's arguments by the files of a case."""
+    of_data = os.path.join(here, "tasks", name, "data")
+    data = {f[:-4]: torch.tensor(np.load(os.path.join(of_data, f))) for f in os.listdir(of_data)}
+    data = {k: x if x.is_floating_point() else x.long() for k, x in data.items()}
+    return arguments(cases[name][0].from_pretrained(os.path.join(here, "tasks", name)), data)
+
+
 def load(name, folder, wanted):
     _, of_model, _, _ = cases[name]
     model, info = of_model.from_pretrained(folder, attn_implementation="eager", output_loading_info=True)
     for what, keys in info.items():
         if keys:
             sys.exit(f"{folder}: {what}: {keys}")
-    of_data = os.path.join(here, "tasks", name, "data")
-    data = {f[:-4]: torch.tensor(np.load(os.path.join(of_data, f))) for f in os.listdir(of_data)}
-    data = {k: x if x.is_floating_point() else x.long() for k, x in data.items()}
     with torch.no_grad():
-        for output, x in outputs(model.eval()(**arguments(model.config, data))).items():
+        for output, x in outputs(model.eval()(**given_of(name))).items():
             want = np.load(os.path.join(wanted, output + ".npy")).reshape(x.shape)
             worst = np.abs(x.numpy() - want).max() / np.abs(want).max()
             print(f"{folder}: {output}: worst {worst:.2e}")
@@ -268,8 +273,9 @@ def load(name, folder, wanted):
 
 
 torch.set_num_threads(1)
-if sys.argv[1:2] == ["load"]:
-    load(*sys.argv[2:])
-else:
-    for case in sys.argv[1:] or cases:
-        make(case)
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["load"]:
+        load(*sys.argv[2:])
+    else:
+        for case in sys.argv[1:] or cases:
+            make(case)
