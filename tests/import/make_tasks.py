@@ -28,6 +28,10 @@ vit = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_
 t5 = {"vocab_size": VOCAB, "d_model": 16, "d_kv": 6, "d_ff": 24, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4,
       "relative_attention_num_buckets": 10, "relative_attention_max_distance": 11, "dropout_rate": 0.0,
       "decoder_start_token_id": 0, "attn_implementation": "eager"}
+whisper = {"vocab_size": VOCAB, "num_mel_bins": 6, "d_model": 16, "encoder_layers": 2, "encoder_attention_heads": 2,
+           "encoder_ffn_dim": 20, "decoder_layers": 3, "decoder_attention_heads": 4, "decoder_ffn_dim": 24, "max_source_positions": 10,
+           "max_target_positions": 14, "decoder_start_token_id": 5, "pad_token_id": 3, "bos_token_id": 3, "eos_token_id": 4,
+           "attn_implementation": "eager"}
 roberta = {**text, "max_position_embeddings": LENGTH + 2, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
 
 
@@ -113,6 +117,15 @@ def translated(config):
     return data
 
 
+def spoken(config):
+    """Some last positions have no loss. The padding's token is among the others: no gradient for its row."""
+    data = {"features": torch.randn(SAMPLES, config.num_mel_bins, 2 * config.max_source_positions),
+            "next": torch.randint(6, VOCAB, (SAMPLES, config.max_target_positions))}
+    data["next"][:, 1] = config.pad_token_id
+    data["next"][1:, -1] = -100
+    return data
+
+
 # ---- values of transformers ------------------------------------------------------------------
 
 
@@ -122,6 +135,8 @@ def arguments(config, data):
         n = data["image"].shape[1]
         mean, std = (torch.tensor(x[:n]).reshape(n, 1, 1) for x in (MEAN, STD))
         given["pixel_values"] = (data["image"] - mean) / std
+    if "features" in data:
+        given = {"input_features": data["features"], "labels": data["next"]}
     if "source" in data:
         given = {"input_ids": data["source"], "attention_mask": (data["source"] != config.pad_token_id).long(),
                  "labels": torch.where(data["next"] == config.pad_token_id, -100, data["next"])}
@@ -169,6 +184,9 @@ cases = {
     "vit_grey": (hf.ViTConfig, hf.ViTForImageClassification,
                  {**vit, **labels(4), "num_channels": 1, "qkv_bias": False, "hidden_act": "gelu_pytorch_tanh"}, pictures),
     "vit_encoder": (hf.ViTConfig, hf.ViTModel, {**vit, "pooler_output_size": 10}, images),
+    "whisper": (hf.WhisperConfig, hf.WhisperForConditionalGeneration, whisper, spoken),
+    "whisper_untied": (hf.WhisperConfig, hf.WhisperForConditionalGeneration,
+                       {**whisper, "activation_function": "relu", "tie_word_embeddings": False}, spoken),
     "roberta_words": (hf.RobertaConfig, hf.RobertaForTokenClassification, {**roberta, **labels(3)}, tagged),
 }
 
@@ -220,7 +238,7 @@ def make(name):
     model = of_model(of_config(**options))
     if name == "t5_untied":
         untied(model)
-    randomise(model, 0.15 if name.startswith(("t5", "bert_untied")) else 0.3)
+    randomise(model, 0.15 if name.startswith(("t5", "bert_untied", "whisper")) else 0.3)
     model.eval()
     folder = os.path.join(here, "tasks", name)
     shutil.rmtree(folder, ignore_errors=True)
