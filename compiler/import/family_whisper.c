@@ -3,7 +3,7 @@
 
 #include "import/internal.h"
 
-/* What apply_spec_augment and layerdrop add to training has no template. */
+/* The template has neither apply_spec_augment nor layer dropout, which change trainings. */
 static const Field fields[] = {{"vocab_size", FIELD_COUNT, "51865", NULL},
                                {"pad_token_id", FIELD_PAD, "50256", NULL},
                                {"decoder_start_token_id", FIELD_COUNT, "50257", NULL},

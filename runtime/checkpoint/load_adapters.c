@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct { cJSON *config; /* of the program; NULL: not parsed, or it has no adapters */ } own;
+static struct { cJSON *config; /* the program's adapter_config.json; NULL: none, or not yet parsed */ } own;
 
 bool pd_of_adapter(const char *name) {
   if (pd_is_adapter(name)) return true;

@@ -118,7 +118,7 @@ def translated(config):
 
 
 def spoken(config):
-    """Some last positions have no loss. The padding's token is among the others: no gradient for its row."""
+    """Some last positions have no loss. The padding's token stands before them: no gradient for its row."""
     data = {"features": torch.randn(SAMPLES, config.num_mel_bins, 2 * config.max_source_positions),
             "next": torch.randint(6, VOCAB, (SAMPLES, config.max_target_positions))}
     data["next"][:, 1] = config.pad_token_id
