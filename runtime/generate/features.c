@@ -13,7 +13,7 @@ static bool parse(struct pd_array *a, const char *name, char **unpacked, char *w
   if (!pd_is_zip(a)) return pd_parse_npy(a, why);
   if (!pd_npz_find(a, name, true, &e, why) || !pd_npz_open(a, &e, why)) return false;
   if (e.packed == e.size) return pd_parse_npy(a, why);
-  *unpacked = pd_own(NULL, (size_t)e.size);
+  if (!(*unpacked = malloc((size_t)e.size + 1))) return pd_refuse(why, "'%s': out of memory", a->path);
   return pd_npz_unpack(a, &e, *unpacked, why) && pd_parse_npy(a, why);
 }
 
@@ -29,28 +29,27 @@ static void add_axis(struct pd_array *a, const struct pd_input *in) {
   a->rows = 1;
 }
 
-static bool take(const struct pd_array *a, const struct pd_input *in, const int32_t *tokens, int64_t n,
-                 char *why) {
-  const size_t bytes = sizeof(float) * (size_t)in->elements;
-  for (int64_t row = 0; row < a->rows; row++) {
-    float *x = pd_own(NULL, bytes);
-    pd_read_numbers(a, row, 1, x);
-    for (int64_t i = 0; i < in->elements; i++)
-      if (!isfinite(x[i]))
-        return pd_refuse(why, "'%s': source %lld has the number %g", a->path, (long long)row, (double)x[i]);
-    const size_t room = sizeof *tokens * (size_t)n;
-    pd_request_add_features(x, memcpy(pd_own(NULL, room), tokens, room), n);
-  }
-  return a->rows > 0 || pd_refuse(why, "'%s' has no source", a->path);
+static bool take(const struct pd_array *a, const struct pd_input *in, struct pd_features *to, char *why) {
+  to->n = a->rows;
+  if (!to->n) return pd_refuse(why, "'%s' has no source", a->path);
+  to->at = malloc(sizeof(float) * (size_t)(to->n * in->elements));
+  if (!to->at) return pd_refuse(why, "'%s': out of memory", a->path);
+  pd_read_numbers(a, 0, to->n, to->at);
+  for (int64_t i = 0; i < to->n * in->elements; i++)
+    if (!isfinite(to->at[i]))
+      return pd_refuse(why, "'%s': source %lld has the number %g", a->path, (long long)(i / in->elements),
+                       (double)to->at[i]);
+  return true;
 }
 
-bool pd_features_read(const char *path, const int32_t *tokens, int64_t n, char *why) {
+bool pd_features_read(const char *path, struct pd_features *to, char *why) {
   const struct pd_input *in = &pd.stage->inputs[pd_generated()->source];
   struct pd_array a = {.path = path};
   char *unpacked = NULL;
+  *to = (struct pd_features){0};
   a.map = pd_map_regular(path, &a.size, why);
   const bool ok = a.map && parse(&a, in->name, &unpacked, why) && (add_axis(&a, in), pd_array_fits(&a, in, why)) &&
-                  take(&a, in, tokens, n, why);
+                  take(&a, in, to, why);
   free(unpacked);
   return ok;
 }

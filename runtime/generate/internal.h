@@ -71,8 +71,12 @@ void pd_broadcast(void *what, size_t bytes, int root, const char *text);
 
 /* ---- features.c: sources of numbers ----------------------------------------------------------------- */
 
-/* Rank 0: adds a request for each source of the file, all with these tokens behind the first one. False after filling `why`. */
-bool pd_features_read(const char *path, const int32_t *tokens, int64_t n, char *why);
+struct pd_features { /* n sources in a row, malloc'd */
+  float *at;
+  int64_t n;
+};
+/* Rank 0: reads the sources of a file. False after filling `why`; free to->at in either case. */
+bool pd_features_read(const char *path, struct pd_features *to, char *why);
 
 /* ---- chat.c: messages to tokens ------------------------------------------------------------------- */
 

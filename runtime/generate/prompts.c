@@ -162,7 +162,16 @@ static bool read_features(char *why) {
   if (ok && n > most)
     ok = pd_refuse(why, "--prompt-tokens has %lld tokens, but behind the first token the context has %lld",
                    (long long)n, (long long)most);
-  ok = ok && pd_features_read(o->features, tokens, n, why);
+  struct pd_features all = {0};
+  ok = ok && pd_features_read(o->features, &all, why);
+  const int64_t each = pd.stage->inputs[pd_generated()->source].elements;
+  for (int64_t i = 0; ok && i < all.n; i++) {
+    float *x = pd_own(NULL, sizeof *x * (size_t)each);
+    int32_t *first = pd_own(NULL, sizeof *first * (size_t)(n + 1));
+    if (n) memcpy(first, tokens, sizeof *first * (size_t)n);
+    pd_request_add_features(memcpy(x, all.at + i * each, sizeof *x * (size_t)each), first, n);
+  }
+  free(all.at);
   free(tokens);
   return ok;
 }
