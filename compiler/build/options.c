@@ -224,8 +224,10 @@ static void set_lora(const Option *o, Lora *l, const char *name, const char *val
     l->dropout = read_setting(o, name, value, 0, 1);
   else if (!strcmp(name, "targets"))
     l->targets = value;
+  else if (!strcmp(name, "modules_to_save"))
+    l->whole = value;
   else
-    usage("%s has no setting '%s'; it has r, alpha, dropout and targets", o->name, name);
+    usage("%s has no setting '%s'; it has r, alpha, dropout, targets and modules_to_save", o->name, name);
 }
 
 /* "r=8, alpha=16, dropout=0.1, targets=q_proj|v_proj" */

@@ -48,13 +48,26 @@ bool pass_elaborate(Compilation *c) {
   return c->graph != NULL;
 }
 
+/* NAME_generate() takes tokens. */
+static bool check_library_source(const Graph *g) {
+  const Input *source = g->generation.encoder ? &g->inputs.at[g->generation.source] : NULL;
+  if (!source || g->values.at[source->value].type == TYPE_TOKEN)
+    return true;
+  Diagnostic *d =
+      error_at(source->span, "PD0812",
+               "pdc library --generate: the encoder reads the numbers of '%s', and a library takes tokens",
+               source->name);
+  help(d, "use 'pdc generate', whose programs read numbers by --features");
+  return false;
+}
+
 bool pass_decode(Compilation *c) {
   const Options *o = &c->options;
   if (!o->generate)
     return true;
   bool decoded = decode(c->graph, o->samples, o->block, !o->no_cache);
   c->request.microbatch = c->graph->train.batch;
-  return decoded;
+  return decoded && (!o->library || check_library_source(c->graph));
 }
 
 bool pass_layout(Compilation *c) {

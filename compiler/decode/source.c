@@ -1,4 +1,4 @@
-/* Models with an encoder: which input has the source's tokens, and which token is behind them. */
+/* Models with an encoder: which input has the source's tokens or numbers, and which token is behind tokens. */
 #include "decode/internal.h"
 #include "graph/interpret.h"
 
@@ -11,7 +11,8 @@ static bool is_from(const Input *in, int source) {
 static bool is_source(const Graph *g, int input) {
   const Input *in = &g->inputs.at[input];
   const Value *v = &g->values.at[in->value];
-  return in->origin == ORIGIN_FILE && !in->target && v->type == TYPE_TOKEN && v->shape.rank == 1;
+  const bool sequence = v->type == TYPE_TOKEN && v->shape.rank == 1, numbers = v->type == TYPE_F32;
+  return in->origin == ORIGIN_FILE && !in->target && (sequence || numbers);
 }
 
 static bool needs(const Graph *g, const Sequence *s, int input) {
@@ -21,8 +22,10 @@ static bool needs(const Graph *g, const Sequence *s, int input) {
 static bool refuse(const Graph *g, int input, const char *why) {
   const Input *in = &g->inputs.at[input];
   Diagnostic *d = error_at(in->span, "PD0812", "--generate: the logits need the input '%s', %s", in->name, why);
-  help(d, "beside its own tokens, a decoder may depend on one sequence of tokens, and on 'lengths', 'present', "
-          "'segments' and 'shifted' of it");
+  help(
+      d,
+      "beside its own tokens, a decoder may depend on one input of numbers, or on one sequence of tokens and 'lengths', 'present', "
+      "'segments' and 'shifted' of it");
   return false;
 }
 
@@ -56,6 +59,8 @@ static bool find_compared_pad(const Graph *g, Sequence *s) {
 }
 
 static bool find_pad(const Graph *g, Sequence *s) {
+  if (g->values.at[g->inputs.at[s->source].value].type != TYPE_TOKEN)
+    return true;
   bool one = find_compared_pad(g, s);
   for (int i = 0; i < g->inputs.n && one; i++) {
     const Input *in = &g->inputs.at[i];

@@ -20,6 +20,7 @@ typedef struct Lora {
   double alpha;        /* products are scaled by alpha / r */
   double dropout;      /* of their inputs; 0: none */
   const char *targets; /* pattern over names of layers (shared/pattern.h) */
+  const char *whole;   /* over parameters that are trained beside the adapters; NULL: none */
 } Lora;
 
 typedef struct ElaborateOptions {

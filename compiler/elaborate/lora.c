@@ -196,13 +196,72 @@ static bool check_targets(const Elaborator *e) {
   return true;
 }
 
-/* PEFT's adapter_config.json, without the base model. */
+/* ---- modules_to_save --------------------------------------------------------------------------- */
+
+static bool is_whole(const Elaborator *e, const Param *p) {
+  const char *whole = e->options->lora->whole;
+  return whole && !p->buffer && !pd_is_adapter(p->name) && pd_pattern_matches(whole, p->name);
+}
+
+/* The embeddings of a tied head: PEFT trains a copy of them for the embeddings alone. */
+static bool is_tied(const Graph *g, const Param *p) {
+  int readers = 0;
+  for (int i = 0; i < g->n_forward && is_table(g, p); i++)
+    readers += g->nodes.at[i].op == &op_transpose && g->nodes.at[i].in[0] == p->value;
+  return readers > 0;
+}
+
+static bool check_whole(const Elaborator *e) {
+  const Graph *g = e->g;
+  struct pd_range part;
+  for (const char *rest = e->options->lora->whole; rest && pd_pattern_next(&rest, &part);) {
+    const Param *p = NULL;
+    for (int i = 0; i < g->params.n && !p; i++)
+      if (is_whole(e, &g->params.at[i]) && pd_alternative_matches(part, g->params.at[i].name))
+        p = &g->params.at[i];
+    Diagnostic *d = NULL;
+    if (!p)
+      d = error_at(NO_SPAN, "PD0418", "--lora: no parameter matches '%.*s' of modules_to_save", (int)part.n,
+                   part.at);
+    else if (p->shape.rank == 3 || is_tied(g, p))
+      d = error_at(NO_SPAN, "PD0418", "--lora: modules_to_save has '%s', which is %s", p->name,
+                   is_tied(g, p) ? "also the head" : "a stack of matrices");
+    if (!d)
+      continue;
+    help(d, "modules_to_save is a pattern over parameters that are trained whole, such as a new head");
+    return false;
+  }
+  return true;
+}
+
+/* The module of a parameter: its name without the last part. */
+static const char *module_of(const Param *p) {
+  const char *dot = strrchr(p->name, '.');
+  return dot ? format("%.*s", (int)(dot - p->name), p->name) : p->name;
+}
+
+static void add_whole(const Elaborator *e, Text *t) {
+  Vec(const char *) modules = {0};
+  for (int i = 0; i < e->g->params.n; i++) {
+    const Param *p = &e->g->params.at[i];
+    int k = 0;
+    while (k < modules.n && strcmp(modules.at[k], module_of(p)))
+      k++;
+    if (!is_whole(e, p) || k < modules.n)
+      continue;
+    push(&modules, module_of(p));
+    text_add(t, k ? ", " : ", \"modules_to_save\": [");
+    json_string(t, module_of(p));
+  }
+  text_add(t, modules.n ? "]" : "");
+}
+
+/* PEFT's adapter_config.json, without the base model and the task. */
 static const char *config_text(const Elaborator *e) {
   const Lora *l = e->options->lora;
   Text t = {0};
   bool in_out = false;
-  text_add(&t, "{\"peft_type\": \"LORA\", \"task_type\": \"CAUSAL_LM\", \"r\": %lld, \"lora_alpha\": ",
-           (long long)l->r);
+  text_add(&t, "{\"peft_type\": \"LORA\", \"r\": %lld, \"lora_alpha\": ", (long long)l->r);
   json_double(&t, l->alpha);
   text_add(&t, ", \"lora_dropout\": ");
   json_double(&t, l->dropout);
@@ -212,16 +271,19 @@ static const char *config_text(const Elaborator *e) {
     json_string(&t, e->adapted.at[i].path);
     in_out |= e->adapted.at[i].stored_in_out;
   }
-  text_add(&t, "], \"fan_in_fan_out\": %s, \"bias\": \"none\", \"inference_mode\": true}",
+  text_add(&t, "], \"fan_in_fan_out\": %s, \"bias\": \"none\", \"inference_mode\": true",
            in_out ? "true" : "false");
+  add_whole(e, &t);
+  text_add(&t, "}");
   return t.at;
 }
 
 void lora_finish(Elaborator *e) {
   Graph *g = e->g;
-  if (!e->options->lora || !check_targets(e))
+  if (!e->options->lora || !check_targets(e) || !check_whole(e))
     return;
   g->adapter_config = config_text(e);
   for (int i = 0; i < g->params.n && !g->inference; i++)
-    g->params.at[i].frozen |= !g->params.at[i].buffer && !pd_is_adapter(g->params.at[i].name);
+    g->params.at[i].frozen |=
+        !g->params.at[i].buffer && !pd_is_adapter(g->params.at[i].name) && !is_whole(e, &g->params.at[i]);
 }

@@ -124,26 +124,26 @@ static const ShapeRule bert_shapes[] = {SHAPES("/cls.predictions.decoder.weight"
 
 static bool derive_bert(Import *m) { return derive(m, bert_tasks, 0); }
 
-const Family family_bert = {
-    "bert",
-    "A BERT",
-    "bert.",
-    "bert",
-    fields,
-    bert_shapes,
-    NULL,
-    derive_bert,
-    ATTRIBUTES,
-    ENCODER("bert_embeddings(tokens, " TYPES ", width, max_positions, p_drop = p_drop, " INIT EPS
-            ");\n") "[[ForMaskedLM: logits = cls.predictions: bert_predictions(x, "
-                    "[[tie_word_embeddings: ${root}embeddings.word_embeddings.weight, ]]"
-                    "[[!tie_word_embeddings: none, n_class = vocab_size, ]]" INIT
-                    "[[activation: activation = $activation, ]]" EPS ");\n]]"
-                    "[[ForSequenceClassification: " POOLED
-                    "logits = " CLASSIFIER("pooled[0]") "]]"
-                                                        "[[ForTokenClassification: logits = " CLASSIFIER(
-                                                            "x") "]]"
-                                                                 "[[Model: [[pooler: " POOLED "]]]]"};
+const Family family_bert = {"bert",
+                            "A BERT",
+                            "bert.",
+                            "bert",
+                            fields,
+                            bert_shapes,
+                            NULL,
+                            derive_bert,
+                            ATTRIBUTES,
+                            ENCODER("bert_embeddings(tokens, " TYPES
+                                    ", width, max_positions, p_drop = p_drop, " INIT EPS ", padding_idx = pad"
+                                    ");\n") "[[ForMaskedLM: logits = cls.predictions: bert_predictions(x, "
+                                            "[[tie_word_embeddings: ${root}embeddings.word_embeddings.weight, ]]"
+                                            "[[!tie_word_embeddings: none, n_class = vocab_size, ]]" INIT
+                                            "[[activation: activation = $activation, ]]" EPS ");\n]]"
+                                            "[[ForSequenceClassification: " POOLED "logits = " CLASSIFIER(
+                                                "pooled[0]") "]]"
+                                                             "[[ForTokenClassification: logits = " CLASSIFIER(
+                                                                 "x") "]]"
+                                                                      "[[Model: [[pooler: " POOLED "]]]]"};
 
 /* ---- roberta ------------------------------------------------------------------------------------- */
 

@@ -5,12 +5,12 @@
 #include "import/internal.h"
 
 #define COMMON_FIELDS                                                                                         \
-  {"vocab_size", FIELD_COUNT, NULL, NULL}, {"hidden_size", FIELD_COUNT, NULL, NULL},                          \
-      {"intermediate_size", FIELD_COUNT, NULL, NULL}, {"num_hidden_layers", FIELD_COUNT, NULL, NULL},         \
-      {"num_attention_heads", FIELD_COUNT, NULL, NULL}, {"num_key_value_heads", FIELD_COUNT, NULL, NULL},     \
-      {"head_dim", FIELD_COUNT, "256", NULL}, {"max_position_embeddings", FIELD_COUNT, "8192", NULL},         \
-      {"rms_norm_eps", FIELD_EPSILON, "1e-6", NULL}, {"tie_word_embeddings", FIELD_FLAG, "true", NULL},       \
-      {"attention_bias", FIELD_FLAG, "false", NULL},                                                          \
+  {"pad_token_id", FIELD_PAD, "0", NULL}, {"vocab_size", FIELD_COUNT, NULL, NULL},                            \
+      {"hidden_size", FIELD_COUNT, NULL, NULL}, {"intermediate_size", FIELD_COUNT, NULL, NULL},               \
+      {"num_hidden_layers", FIELD_COUNT, NULL, NULL}, {"num_attention_heads", FIELD_COUNT, NULL, NULL},       \
+      {"num_key_value_heads", FIELD_COUNT, NULL, NULL}, {"head_dim", FIELD_COUNT, "256", NULL},               \
+      {"max_position_embeddings", FIELD_COUNT, "8192", NULL}, {"rms_norm_eps", FIELD_EPSILON, "1e-6", NULL},  \
+      {"tie_word_embeddings", FIELD_FLAG, "true", NULL}, {"attention_bias", FIELD_FLAG, "false", NULL},       \
       {"use_bidirectional_attention", FIELD_FLAG, "false", "false"}, {"rope_theta", FIELD_OTHER, NULL, NULL}, \
       {"rope_scaling", FIELD_OTHER, NULL, NULL}, {                                                            \
     "rope_parameters", FIELD_OTHER, NULL, NULL                                                                \
@@ -30,9 +30,7 @@ static const char attributes[] = "n_layer = $num_hidden_layers, n_head = $num_at
                                  "n_kv_head = $num_key_value_heads, head_size = $head_dim, n_embd = $hidden_size, "
                                  "hidden = $intermediate_size, ";
 
-#define EMBEDDING                                                                   \
-  "x = ${root}embed_tokens: embedding(tokens, vocab_size, n_embd, init = $init);\n" \
-  "x = sqrt(n_embd) * x;\n"
+#define EMBEDDING "x = ${root}embed_tokens: " EMBEDDED "x = sqrt(n_embd) * x;\n"
 #define HEAD                                                              \
   "x = ${root}norm: gemma_rms_norm(x, eps = $rms_norm_eps);\n"            \
   "[[tie_word_embeddings: logits = x @ ${root}embed_tokens.weight.T;\n]]" \

@@ -27,7 +27,7 @@ static const char attributes[] = "n_layer = $num_hidden_layers, n_head = $num_at
                                  "n_kv_head = $num_key_value_heads, [[heads_differ: head_size = $head_dim, ]]"
                                  "n_embd = $hidden_size, hidden = $intermediate_size, ";
 
-#define EMBEDDING "x = ${root}embed_tokens: embedding(tokens, vocab_size, n_embd, init = $init);\n"
+#define EMBEDDING "x = ${root}embed_tokens: " EMBEDDED
 #define HEAD                                                              \
   "x = ${root}norm: rms_norm(x, eps = $rms_norm_eps);\n"                  \
   "[[tie_word_embeddings: logits = x @ ${root}embed_tokens.weight.T;\n]]" \
@@ -54,6 +54,7 @@ static bool derive_plain(Import *m) {
 /* ---- llama ------------------------------------------------------------------------------------- */
 
 static const Field llama_fields[] = {COMMON_FIELDS,
+                                     {"pad_token_id", FIELD_PAD, "", NULL},
                                      {"num_key_value_heads", FIELD_COUNT, "=num_attention_heads", NULL},
                                      {"head_dim", FIELD_COUNT, "=hidden_size/num_attention_heads", NULL},
                                      {"rms_norm_eps", FIELD_EPSILON, "1e-6", NULL},
@@ -77,6 +78,7 @@ const Family family_llama = {
 /* ---- mistral ----------------------------------------------------------------------------------- */
 
 static const Field mistral_fields[] = {COMMON_FIELDS,
+                                       {"pad_token_id", FIELD_PAD, "", NULL},
                                        {"num_key_value_heads", FIELD_COUNT, "8", NULL},
                                        {"head_dim", FIELD_COUNT, "=hidden_size/num_attention_heads", NULL},
                                        {"rms_norm_eps", FIELD_EPSILON, "1e-6", NULL},
@@ -97,6 +99,7 @@ const Family family_mistral = {"mistral",      "A Mistral", "model.",       "lla
 /* ---- qwen2, qwen3 ------------------------------------------------------------------------------ */
 
 static const Field qwen2_fields[] = {COMMON_FIELDS,
+                                     {"pad_token_id", FIELD_PAD, "", NULL},
                                      {"num_key_value_heads", FIELD_COUNT, "32", NULL},
                                      {"head_dim", FIELD_COUNT, "=hidden_size/num_attention_heads", NULL},
                                      {"rms_norm_eps", FIELD_EPSILON, "1e-6", NULL},
@@ -108,6 +111,7 @@ static const Field qwen2_fields[] = {COMMON_FIELDS,
                                      {"use_mrope", FIELD_FLAG, "false", "false"},
                                      {0}};
 static const Field qwen3_fields[] = {COMMON_FIELDS,
+                                     {"pad_token_id", FIELD_PAD, "", NULL},
                                      {"num_key_value_heads", FIELD_COUNT, "32", NULL},
                                      {"head_dim", FIELD_COUNT, "128", NULL},
                                      {"rms_norm_eps", FIELD_EPSILON, "1e-6", NULL},
@@ -149,6 +153,7 @@ const Family family_qwen3 = {
 /* ---- olmo2 ------------------------------------------------------------------------------------- */
 
 static const Field olmo2_fields[] = {COMMON_FIELDS,
+                                     {"pad_token_id", FIELD_PAD, "1", NULL},
                                      {"num_key_value_heads", FIELD_COUNT, "=num_attention_heads", NULL},
                                      {"head_dim", FIELD_COUNT, "=hidden_size/num_attention_heads", NULL},
                                      {"rms_norm_eps", FIELD_EPSILON, "1e-5", NULL},
@@ -176,6 +181,7 @@ const Family family_olmo2 = {
 /* ---- mixtral ----------------------------------------------------------------------------------- */
 
 static const Field mixtral_fields[] = {COMMON_FIELDS,
+                                       {"pad_token_id", FIELD_PAD, "", NULL},
                                        {"num_key_value_heads", FIELD_COUNT, "8", NULL},
                                        {"head_dim", FIELD_COUNT, "=hidden_size/num_attention_heads", NULL},
                                        {"rms_norm_eps", FIELD_EPSILON, "1e-5", NULL},

@@ -2,6 +2,7 @@
 #include "import/internal.h"
 
 static const Field fields[] = {{"vocab_size", FIELD_COUNT, NULL, NULL},
+                               {"pad_token_id", FIELD_PAD, "32000", NULL},
                                {"hidden_size", FIELD_COUNT, NULL, NULL},
                                {"intermediate_size", FIELD_COUNT, NULL, NULL},
                                {"num_hidden_layers", FIELD_COUNT, NULL, NULL},
@@ -44,8 +45,7 @@ const Family family_phi3 = {
     derive,
     "n_layer = $num_hidden_layers, n_head = $num_attention_heads, n_kv_head = $num_key_value_heads, "
     "n_embd = $hidden_size, hidden = $intermediate_size, ",
-    "x = ${root}embed_tokens: embedding(tokens, vocab_size, n_embd, init = $init);\n"
-    "for i in 0..n_layer {\n"
+    "x = ${root}embed_tokens: " EMBEDDED "for i in 0..n_layer {\n"
     "x = ${root}layers[i]: phi3_block(x, n_head, n_kv_head, hidden, base = $base, [[init_differs: init = $init, ]]"
     "head_size = $head_dim, rotary_size = $rotary_size, [[window: window = $window, ]]documents = document, eps = $rms_norm_eps);\n}\n"
     "x = ${root}norm: rms_norm(x, eps = $rms_norm_eps);\n"

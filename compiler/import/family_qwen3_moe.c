@@ -4,6 +4,7 @@
 #include "import/internal.h"
 
 static const Field fields[] = {{"vocab_size", FIELD_COUNT, NULL, NULL},
+                               {"pad_token_id", FIELD_PAD, "", NULL},
                                {"hidden_size", FIELD_COUNT, NULL, NULL},
                                {"intermediate_size", FIELD_COUNT, "6144", NULL},
                                {"moe_intermediate_size", FIELD_COUNT, "768", NULL},
@@ -102,8 +103,7 @@ const Family family_qwen3_moe = {
     "n_layer = $num_hidden_layers, n_head = $num_attention_heads, n_kv_head = $num_key_value_heads, "
     "[[heads_differ: head_size = $head_dim, ]]n_expert = $num_local_experts, top_k = $num_experts_per_tok, "
     "n_embd = $hidden_size, hidden = $moe_intermediate_size, [[dense: dense_hidden = $intermediate_size, ]]",
-    "x = ${root}embed_tokens: embedding(tokens, vocab_size, n_embd, init = $init);\n"
-    "for i in 0..n_layer {\n"
+    "x = ${root}embed_tokens: " EMBEDDED "for i in 0..n_layer {\n"
     "[[dense: if $dense {\n"
     "x = ${root}layers[i]: llama_block(x, n_head, n_kv_head, dense_hidden, qk_norm = \"heads\", " ATTENTION
     "} else {\n]]"

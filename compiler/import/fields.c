@@ -174,6 +174,7 @@ static bool refuse_type(const Import *m, const Field *f, const cJSON *item) {
                                       [FIELD_EPSILON] = "a finite number of at least 0",
                                       [FIELD_OPTION] = "a finite number or null",
                                       [FIELD_WINDOW] = "a whole number from 1 to 1000000000, or null",
+                                      [FIELD_PAD] = "a whole number or null",
                                       [FIELD_FLAG] = "true or false",
                                       [FIELD_WORD] = "a string"};
   error_at(place(m), "PD0603", "'%s' must be %s, not %.200s", f->name, kinds[f->kind], printed(item));
@@ -188,6 +189,7 @@ static const char *item_text(const Field *f, const cJSON *item) {
   switch (f->kind) {
   case FIELD_WINDOW:
   case FIELD_COUNT: return cJSON_IsNumber(item) && x >= 1 && x <= MOST && x == floor(x) ? number_text(x) : NULL;
+  case FIELD_PAD: return cJSON_IsNumber(item) && fabs(x) <= MOST && x == floor(x) ? number_text(x) : NULL;
   case FIELD_EPSILON: return cJSON_IsNumber(item) && isfinite(x) && x >= 0 ? number_text(x) : NULL;
   case FIELD_OPTION:
   case FIELD_NUMBER: return cJSON_IsNumber(item) && isfinite(x) ? number_text(x) : NULL;
@@ -211,7 +213,8 @@ static const char *usual_text(const Import *m, const char *usual) {
 
 static bool read_field(Import *m, const Field *f) {
   const cJSON *item = cJSON_GetObjectItemCaseSensitive(m->config, f->name);
-  const bool none = (f->kind == FIELD_OPTION || f->kind == FIELD_WINDOW) && cJSON_IsNull(item);
+  const bool optional = f->kind == FIELD_OPTION || f->kind == FIELD_WINDOW || f->kind == FIELD_PAD;
+  const bool none = optional && cJSON_IsNull(item);
   if (f->kind == FIELD_OTHER)
     return true;
   if (cJSON_IsNull(item))
@@ -229,6 +232,17 @@ static bool read_field(Import *m, const Field *f) {
   }
   set_known(m, f->name, text);
   return true;
+}
+
+bool derive_padding(Import *m) {
+  const char *field = "pad_token_id", *text = known(m, field);
+  const double pad = known_number(m, field), rows = known_number(m, "vocab_size");
+  const bool usual = !cJSON_HasObjectItem(m->config, field), row = pad >= -rows && pad < rows;
+  set_known(m, "padding", *text && row ? format("padding_idx = %s, ", text) : "");
+  if (!*text || row || usual)
+    return true;
+  error_at(place(m), "PD0603", "'pad_token_id' is %s, but vocab_size is %s", text, known(m, "vocab_size"));
+  return false;
 }
 
 bool object_is_plain(const Import *m, const cJSON *object) {

@@ -12,7 +12,7 @@ static const Family *const families[] = {&family_llama,    &family_mistral,   &f
                                          &family_qwen3,    &family_qwen3_moe, &family_olmo2,   &family_phi3,
                                          &family_gemma,    &family_gemma2,    &family_gemma3,  &family_gpt2,
                                          &family_gpt_neox, &family_bert,      &family_roberta, &family_vit,
-                                         &family_t5};
+                                         &family_t5,       &family_whisper};
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 /* Text around the family's part: common to all models, but for the inputs and the objective, which are those of language
@@ -48,6 +48,7 @@ static const char training[] = "}\n"
                                "clip_norm = 1.0;\n"
                                "pipeline = 2bw;\n"
                                "delay_correction = auto;  # gradients under 2bw are one update late\n"
+                               "[[frozen: freeze \"$frozen\";\n]]"
                                "}\n";
 
 static const Family *find_family(const Import *m) {
@@ -111,7 +112,7 @@ char *import_config(const char *path, const char *name, Tensors tensors, Import 
   if (!to->config || !(to->family = find_family(to)))
     return NULL;
   to->root = find_root(to);
-  if (!fields_read(to) || !shapes_apply(to) || !to->family->derive(to))
+  if (!fields_read(to) || !shapes_apply(to) || !derive_padding(to) || !to->family->derive(to))
     return NULL;
   char *text = fill(to);
   return text && shapes_compare(to, text) ? text : NULL;

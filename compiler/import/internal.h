@@ -12,6 +12,7 @@ typedef enum {
   FIELD_EPSILON, /* finite, at least 0 */
   FIELD_OPTION,  /* a finite number, or null for none */
   FIELD_WINDOW,  /* an integer of at least 1, or null for none */
+  FIELD_PAD,     /* a row of embeddings, from the last one if negative, or null for none; sets padding, too */
   FIELD_FLAG,    /* true or false */
   FIELD_WORD,    /* a string, one of `only` */
   FIELD_OTHER    /* read by `derive` */
@@ -57,7 +58,7 @@ typedef struct Family {
 
 extern const Family family_llama, family_mistral, family_qwen2, family_qwen3, family_olmo2, family_gpt2,
     family_gpt_neox, family_gemma, family_gemma2, family_gemma3, family_phi3, family_mixtral, family_qwen3_moe,
-    family_bert, family_roberta, family_vit, family_t5;
+    family_bert, family_roberta, family_vit, family_t5, family_whisper;
 
 /* ---- tensors (tensors.c) ------------------------------------------------------------------------- */
 
@@ -96,6 +97,9 @@ double known_number(const Import *m, const char *name);
 void set_known(Import *m, const char *name, const char *text);
 const char *number_text(double x);
 Diagnostic *refuse_field(const Import *m, const char *field, const char *value, const char *computed);
+/* Sets padding to the argument "padding_idx = N, " of the families with a FIELD_PAD, else to ""; false after a diagnostic. */
+bool derive_padding(Import *m);
+#define EMBEDDED "embedding(tokens, vocab_size, n_embd, ${padding}init = $init);\n"
 bool heads_divide(const Import *m); /* num_attention_heads divides hidden_size; false after a diagnostic */
 Diagnostic *refuse_unknown(const Import *m, const char *field);
 

@@ -42,6 +42,7 @@ static bool read_config(const char *folder, Adapter *to) {
   to->base = cJSON_IsString(base) ? base->valuestring : NULL;
   to->scale = config.alpha / config.r;
   to->fan_in_fan_out = config.fan_in_fan_out;
+  to->config = root;
   return true;
 }
 
@@ -78,24 +79,47 @@ bool adapter_read(const char *folder, Adapter *to) {
   if (!read_config(folder, to) || !file_open(folder, PD_ADAPTER_FILE, &to->file))
     return false;
   const char *path = format("%s/" PD_ADAPTER_FILE, folder);
+  char why[PD_WHY] = "";
+  if (!pd_has_whole(to->config, &to->file.content, why))
+    return refuse(path, why);
   for (int i = 0; i < to->file.content.n; i++) {
     const struct pd_entry *e = &to->file.content.at[i];
     const char *layer = layer_of(e->name, PD_ADAPTER_A);
-    if (!layer && !layer_of(e->name, PD_ADAPTER_B))
-      return refuse(path, format("tensor '%.200s' belongs to no adapter of a linear layer", e->name));
+    const char *whole = layer_of(e->name, "");
     if (layer && !add_pair(path, e, layer, to))
       return false;
+    if (layer || layer_of(e->name, PD_ADAPTER_B))
+      continue;
+    if (!whole || !pd_is_whole(to->config, whole) || e->dtype == PD_DTYPE_OTHER)
+      return refuse(path, format("tensor '%.200s' belongs to no adapter of a linear layer", e->name));
+    push(&to->pairs, ((Pair){whole, e, NULL, NULL}));
+    if (!is_finite(path, e))
+      return false;
   }
-  return 2 * to->pairs.n == to->file.content.n || refuse(path, "it has a lora_B without its lora_A");
+  int tensors = 0;
+  for (int i = 0; i < to->pairs.n; i++)
+    tensors += to->pairs.at[i].b ? 2 : 1;
+  return tensors == to->file.content.n || refuse(path, "it has a lora_B without its lora_A");
+}
+
+/* A tensor of modules_to_save has the shape of the base's. */
+static bool check_whole(const Pair *p, const char *folder) {
+  const struct pd_entry *w = p->weight;
+  if (w->rank == p->a->rank && !memcmp(w->dim, p->a->dim, sizeof *w->dim * (size_t)w->rank) &&
+      w->dtype <= PD_DTYPE_BF16)
+    return true;
+  error_at(NO_SPAN, "PD0655",
+           "'%s' of '%s' has another shape than the adapter's, or another type than F32, F16 or BF16", w->name,
+           folder);
+  return false;
 }
 
 bool adapter_find(Adapter *adapter, const Files *base, const char *folder) {
   for (int i = 0; i < adapter->pairs.n; i++) {
     Pair *p = &adapter->pairs.at[i];
-    const char *name = format("%s.weight", p->layer);
+    const char *name = p->b ? format("%s.weight", p->layer) : p->layer;
     for (int k = 0; k < base->n && !p->weight; k++)
       p->weight = pd_safetensors_find(&base->at[k].content, name);
-    const int64_t rows = p->b->dim[0], columns = p->a->dim[1];
     const bool turned = adapter->fan_in_fan_out;
     if (!p->weight) {
       Diagnostic *d =
@@ -103,6 +127,11 @@ bool adapter_find(Adapter *adapter, const Files *base, const char *folder) {
       help(d, "the first folder is the base model that the adapter was trained on");
       return false;
     }
+    if (!p->b && !check_whole(p, folder))
+      return false;
+    if (!p->b)
+      continue;
+    const int64_t rows = p->b->dim[0], columns = p->a->dim[1];
     if (p->weight->rank != 2 || p->weight->dim[turned] != rows || p->weight->dim[!turned] != columns ||
         p->weight->dtype > PD_DTYPE_BF16) {
       error_at(NO_SPAN, "PD0655",

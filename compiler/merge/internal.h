@@ -2,6 +2,8 @@
 #ifndef PDC_MERGE_INTERNAL_H
 #define PDC_MERGE_INTERNAL_H
 
+#include <cjson/cJSON.h>
+
 #include "merge/merge.h"
 #include "shared/safetensors.h"
 
@@ -13,9 +15,9 @@ typedef struct File { /* a safetensors file, mapped until the process ends */
 } File;
 typedef Vec(File) Files;
 
-/* An adapter's pair of tensors, and the tensor that it changes. */
+/* An adapter's pair of tensors, and the tensor that it changes. b NULL: a is the new tensor, of modules_to_save. */
 typedef struct Pair {
-  const char *layer;
+  const char *layer; /* without b: the tensor's name */
   const struct pd_entry *a, *b, *weight;
 } Pair;
 
@@ -24,6 +26,7 @@ typedef struct Adapter {
   const char *base;    /* the name of the model that it was trained on; NULL: unknown */
   double scale;        /* lora_alpha / r */
   bool fan_in_fan_out; /* weights are stored transposed */
+  const cJSON *config;
   Vec(Pair) pairs;
 } Adapter;
 

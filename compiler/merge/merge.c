@@ -16,10 +16,17 @@
 
 /* ---- weights ------------------------------------------------------------------------------------- */
 
+/* Elements of a row: of the last axis of a matrix, else all. */
+static int64_t row_of(const struct pd_entry *w) { return w->rank == 2 ? w->dim[1] : w->elements; }
+
 /* Row i of W + scale B A, as the file stores it: of the transposed matrix with fan_in_fan_out. `a` and `b` are
- * the adapter's tensors as floats. */
+ * the adapter's tensors as floats; b NULL: row i of a. */
 static void merge_row(const Adapter *x, const Pair *p, const float *a, const float *b, int64_t i, float *row) {
-  const int64_t r = p->a->dim[0], n = p->weight->dim[1];
+  const int64_t r = p->a->dim[0], n = row_of(p->weight);
+  if (!b) {
+    memcpy(row, a + i * n, (size_t)n * sizeof *row);
+    return;
+  }
   for (int64_t j = 0; j < n; j++) {
     double sum = 0;
     for (int64_t k = 0; k < r; k++) {
@@ -47,26 +54,27 @@ static const float *floats(const struct pd_entry *e) {
 /* Writes a merged weight, rounded to its type; false with errno, or after a diagnostic with errno 0. */
 static bool write_merged(const Adapter *x, const Pair *p, FILE *out) {
   const struct pd_entry *w = p->weight;
-  const float *a = floats(p->a), *b = floats(p->b);
-  const size_t bytes = (size_t)(pd_dtype_bytes(w->dtype) * w->dim[1]);
+  const float *a = floats(p->a), *b = p->b ? floats(p->b) : NULL;
+  const int64_t columns = row_of(w), all = columns ? w->elements / columns : 0;
+  const size_t bytes = (size_t)(pd_dtype_bytes(w->dtype) * columns);
   enum { AT_ONCE = 64 };
-  float *rows = alloc(AT_ONCE * (size_t)w->dim[1] * sizeof *rows + 1);
+  float *rows = alloc(AT_ONCE * (size_t)columns * sizeof *rows + 1);
   char *rounded = alloc(bytes + 1);
-  for (int64_t first = 0; first < w->dim[0]; first += AT_ONCE) {
-    const int64_t n = w->dim[0] - first < AT_ONCE ? w->dim[0] - first : AT_ONCE;
+  for (int64_t first = 0; first < all; first += AT_ONCE) {
+    const int64_t n = all - first < AT_ONCE ? all - first : AT_ONCE;
 #pragma omp parallel for
     for (int64_t i = 0; i < n; i++)
-      merge_row(x, p, a, b, first + i, rows + i * w->dim[1]);
+      merge_row(x, p, a, b, first + i, rows + i * columns);
     for (int64_t i = 0; i < n; i++) {
-      if (!all_finite(rows + i * w->dim[1], w->dim[1])) {
+      if (!all_finite(rows + i * columns, columns)) {
         error_at(NO_SPAN, "PD0655", "the merged '%s' has an infinity or NaN", w->name);
         errno = 0;
         return false;
       }
-      const int64_t beyond = pd_dtype_round(w->dtype, rows + i * w->dim[1], w->dim[1], rounded);
+      const int64_t beyond = pd_dtype_round(w->dtype, rows + i * columns, columns, rounded);
       if (beyond >= 0) {
         error_at(NO_SPAN, "PD0655", "the merged '%s' has the number %g, beyond the range of %s", w->name,
-                 (double)rows[i * w->dim[1] + beyond], pd_dtype_name(w->dtype));
+                 (double)rows[i * columns + beyond], pd_dtype_name(w->dtype));
         errno = 0;
         return false;
       }

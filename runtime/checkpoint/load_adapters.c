@@ -9,6 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+static struct { cJSON *config; /* the program's adapter_config.json; NULL: none, or not yet parsed */ } own;
+
+bool pd_of_adapter(const char *name) {
+  if (pd_is_adapter(name)) return true;
+  if (pd.stage->adapter_config && !own.config) own.config = cJSON_Parse(pd.stage->adapter_config);
+  return own.config && pd_is_whole(own.config, name);
+}
+
 enum { MOST = 200 }; /* bytes of a list of targets for help */
 
 static bool is_adapter_file(const char *path) {
@@ -49,7 +57,8 @@ bool pd_adapters_check(const struct pd_sources *s, char *why) {
     struct pd_adapter_config config;
     if (!has_adapters(s, f)) continue;
     cJSON *root = read_beside(s->file[f].path, path, why);
-    if (root && !*why && !pd_adapter_config_read(root, &config, cause))
+    if (root && !*why &&
+        !(pd_adapter_config_read(root, &config, cause) && pd_has_whole(root, &s->file[f].content, cause)))
       pd_refuse(why, "'%.300s': %.650s", path, cause);
     cJSON_Delete(root);
     if (*why) return false;
@@ -70,10 +79,10 @@ static bool add_target(char *list, const char *name) {
   return true;
 }
 
-/* Lists target_modules as a pattern: names, or their last parts if names need more than MOST bytes. False: no
+/* Lists target_modules or modules_to_save as a pattern: names, or their last parts if names need more than MOST bytes. False: no
  * list. */
-static bool list_targets(const cJSON *root, char *list) {
-  const cJSON *all = cJSON_GetObjectItemCaseSensitive(root, "target_modules"), *item;
+static bool list_targets(const cJSON *root, const char *member, char *list) {
+  const cJSON *all = cJSON_GetObjectItemCaseSensitive(root, member), *item;
   for (int last = 0; last < 2; last++) {
     bool ok = cJSON_IsArray(all);
     *list = 0;
@@ -89,15 +98,18 @@ static bool list_targets(const cJSON *root, char *list) {
 const char *pd_adapters_help(const struct pd_sources *s) {
   static char text[3 * MOST];
   for (int f = 0; f < s->n_files; f++) {
-    char path[PATH_MAX], why[PD_WHY] = "", targets[MOST];
+    char path[PATH_MAX], why[PD_WHY] = "", targets[MOST], whole[MOST];
     struct pd_adapter_config config;
     cJSON *root = has_adapters(s, f) ? read_beside(s->file[f].path, path, why) : NULL;
-    const bool known = root && pd_adapter_config_read(root, &config, why) && list_targets(root, targets);
+    const bool known =
+        root && pd_adapter_config_read(root, &config, why) && list_targets(root, "target_modules", targets);
+    const bool saves = known && list_targets(root, "modules_to_save", whole);
     cJSON_Delete(root);
     if (!known) continue;
     snprintf(text, sizeof text,
-             ". help: the adapter has r=%g and targets %s: build with --lora r=%g,alpha=%g,targets=\"%s\"",
-             config.r, targets, config.r, config.alpha, targets);
+             ". help: the adapter has r=%g and targets %s: build with --lora r=%g,alpha=%g,targets=\"%s\"%s%s%s",
+             config.r, targets, config.r, config.alpha, targets, saves ? ",modules_to_save=\"" : "",
+             saves ? whole : "", saves ? "\"" : "");
     return text;
   }
   return "";

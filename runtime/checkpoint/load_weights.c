@@ -171,9 +171,18 @@ static bool load_tensor(const struct pd_sources *s, const struct pd_parameter *p
   return true;
 }
 
+/* The tensor of a parameter that the folder of adapters has whole; the base model's is then not used. For inference the
+ * base model's does not count. */
+static const struct pd_source *find_whole(const struct pd_sources *s, const char *name, unsigned char *used) {
+  const struct pd_source *base = pd_sources_find_base(s, name), *x = pd_sources_find(s, name);
+  if (base) used[base - s->at] = 1;
+  return x == base && pd.stage->inference ? NULL : x;
+}
+
 static bool load_one(const struct pd_sources *s, const struct pd_parameter *p, unsigned char *used,
                      unsigned char *outcome, char *why) {
-  const struct pd_source *x = pd_sources_find(s, p->name);
+  const bool whole = pd_of_adapter(p->name) && !pd_is_adapter(p->name);
+  const struct pd_source *x = whole ? find_whole(s, p->name, used) : pd_sources_find(s, p->name);
   struct pd_stack stack;
   if (p->rank == 3 && pd_stack_find(s, p->name, pd_whole_shape(p).dim[0], &stack)) {
     const bool ok = x ? refuse_twice(s, p, x, stack.some, why) : load_stack(s, p, &stack, used, outcome, why);

@@ -31,7 +31,7 @@ static struct {
 enum pd_dtype pd_folder_dtype(void) { return like.dtype; }
 
 void pd_folder_rename(int order, char **name) {
-  const bool dropped = pd.stage->adapter_config && !pd_is_adapter(*name);
+  const bool dropped = pd.stage->adapter_config && !pd_of_adapter(*name);
   if (!like.names[order] && !dropped) return;
   free(*name);
   *name = dropped ? NULL : pd_copy_text(like.names[order]);
@@ -352,7 +352,7 @@ static bool name_adapters(const struct pd_entry *entries, char *why) {
   struct pd_sources s;
   bool ok = open_sources(&s, why);
   for (int i = 0; i < pd.stage->n_model_parameters && ok; i++)
-    if (entries[i].name && pd_is_adapter(entries[i].name)) like.names[i] = pd_adapter_name(&s, entries[i].name);
+    if (entries[i].name && pd_of_adapter(entries[i].name)) like.names[i] = pd_adapter_name(&s, entries[i].name);
   like.dtype = pd_options.save_dtype ? pd_dtype_of(pd_options.save_dtype) : PD_DTYPE_F32;
   like.config = pd_adapter_text(like.path);
   pd_sources_close(&s);
@@ -368,7 +368,7 @@ bool pd_folder_start(const struct pd_entry *entries, char *why) {
   like.parts = pd_allocate(sizeof *like.parts * (size_t)n);
   if (!choose_folder(why) || !(adapters ? name_adapters : read_folder)(entries, why)) return false;
   for (int i = 0; i < n; i++)
-    if (entries[i].name && (!adapters || pd_is_adapter(entries[i].name)))
+    if (entries[i].name && (!adapters || pd_of_adapter(entries[i].name)))
       bytes += entries[i].elements * pd_dtype_bytes(like.dtype);
   return (!o->save_folder || check_path(o->save, bytes, why)) &&
          (!o->save_raw_folder || check_path(o->save_raw, bytes, why));

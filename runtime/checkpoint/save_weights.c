@@ -5,6 +5,7 @@
 #include "checkpoint/save_folder.h"
 #include "data/load.h"
 #include "messages/messages.h"
+#include "checkpoint/sources.h"
 #include "shared/adapters.h"
 #include "shared/pattern.h"
 #include "shared/checksum.h"
@@ -45,7 +46,7 @@ static const float *view_saved(const struct pd_parameter *p) {
 /* Of a model with adapters only those are saved. */
 static bool is_saved_name(const char *name) {
   const char *only = pd_options.save_only;
-  return (!pd.stage->adapter_config || pd_is_adapter(name)) && (!only || pd_pattern_matches(only, name));
+  return (!pd.stage->adapter_config || pd_of_adapter(name)) && (!only || pd_pattern_matches(only, name));
 }
 
 static bool is_saved(const struct pd_parameter *p) { return is_saved_name(p->name); }

@@ -285,11 +285,15 @@ static const struct pd_source *find_behind(const struct pd_sources *s, const cha
   return find_joined(s, before, prefix, name);
 }
 
-const struct pd_source *pd_sources_find(const struct pd_sources *s, const char *name) {
-  const struct pd_source *found = pd_is_adapter(name) ? find_behind(s, PD_ADAPTER_PREFIX, name) : NULL;
-  if (!found) found = find_behind(s, "", name);
+const struct pd_source *pd_sources_find_base(const struct pd_sources *s, const char *name) {
+  const struct pd_source *found = find_behind(s, "", name);
   char *former = found ? NULL : pd_former_name(name);
   if (former) found = find_behind(s, "", former);
   free(former);
   return found;
+}
+
+const struct pd_source *pd_sources_find(const struct pd_sources *s, const char *name) {
+  const struct pd_source *found = pd_of_adapter(name) ? find_behind(s, PD_ADAPTER_PREFIX, name) : NULL;
+  return found ? found : pd_sources_find_base(s, name);
 }

@@ -49,9 +49,13 @@ char *pd_renamed(const char *rename, const char *name);
 /* True for OLD=NEW, both not empty, with the same wildcards in the same order. */
 bool pd_rename_check(const char *rename, char *why);
 void pd_sources_close(struct pd_sources *s);
+/* True for the parameters that an adapter's file has: those of adapters and, by modules_to_save, whole ones. */
+bool pd_of_adapter(const char *name);
 /* The source with this name, with or without the prefix "transformer.", of an adapter also with
- * PEFT's prefix, or with its former name (shared/hugging_face.h); NULL: none. */
+ * PEFT's prefix (as all parameters of pd_of_adapter()), or with its former name (shared/hugging_face.h); NULL: none. */
 const struct pd_source *pd_sources_find(const struct pd_sources *s, const char *name);
+/* The same without PEFT's prefix: the base model's tensor. */
+const struct pd_source *pd_sources_find_base(const struct pd_sources *s, const char *name);
 /* On rank 0: warns if config.json next to a file differs from pd_stage.traits, or adapter_config.json from
  * pd_stage.adapter_config. */
 void pd_compare_configs(const struct pd_sources *s);

@@ -11,6 +11,15 @@ bool pd_generation_check(struct pd_options *o, char *why) {
     return pd_refuse(
         why, "--prompt, --prompt-file, --prompt-tokens, --prompts and --chat exclude each other. help: give "
              "one of them");
+  if (o->features && (o->prompt || o->prompt_file || o->prompts || o->chat))
+    return pd_refuse(
+        why,
+        "--features has the sources: of the options of prompts it takes --prompt-tokens alone, the first tokens of the text");
+  if (pd_reads_features() != (o->features != NULL))
+    return pd_refuse(why,
+                     o->features ? "--features: the model reads no numbers"
+                                 : "the model reads the numbers of '%s'. help: give --features FILE.npy",
+                     pd.stage->inputs[pd_generated()->source].name);
   if (pd_generated()->encoder && (o->window || o->chat))
     return pd_refuse(
         why, "%s continues one text, but this model has an encoder, which reads one text and begins another",

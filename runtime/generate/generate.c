@@ -308,6 +308,16 @@ static void load_window(int64_t b, int64_t n, int32_t *to) {
   for (int64_t i = 0; i < n; i++) to[i] = s->r && s->window + i < s->fed ? s->r->tokens[s->window + i] : 0;
 }
 
+/* A source of numbers; those of free slots are zeros. */
+static void load_features(int64_t b, float *to) {
+  const struct pd_request *r = steps.slot[b].r;
+  const size_t bytes = sizeof *to * (size_t)pd.stage->inputs[pd_generated()->source].elements;
+  if (r)
+    memcpy(to, r->features, bytes);
+  else
+    memset(to, 0, bytes);
+}
+
 /* The source of slot b, or what is computed from it; free slots have padding. */
 static void load_source(int input, int64_t b, int worker, void *to) {
   const struct pd_generation *g = pd_generated();
@@ -331,7 +341,9 @@ static bool is_of_source(int input) {
 
 static void load_tokens(const void *of, int64_t b, int worker, void *to) {
   const int input = *(const int *)of;
-  if (is_of_source(input))
+  if (is_of_source(input) && pd_reads_features())
+    load_features(b, to);
+  else if (is_of_source(input))
     load_source(input, b, worker, to);
   else if (cached())
     load_position(input, b, to);

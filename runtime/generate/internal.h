@@ -8,15 +8,21 @@
 #include "tokens/tokenizer.h"
 
 static inline const struct pd_generation *pd_generated(void) { return pd.stage->generation; }
+/* Whether an encoder reads numbers: its source then comes from --features, and a prompt begins the decoder's sequence. */
+static inline bool pd_reads_features(void) {
+  const struct pd_generation *g = pd_generated();
+  return g->encoder && !pd.stage->inputs[g->source].token;
+}
+static inline bool pd_reads_source(void) { return pd_generated()->encoder && !pd_reads_features(); }
 /* The most tokens of a prompt: of the context, or of an encoder's source. */
 static inline int64_t pd_most_prompt(void) {
   const struct pd_generation *g = pd_generated();
-  return g->encoder ? pd.stage->inputs[g->source].elements : g->context;
+  return pd_reads_source() ? pd.stage->inputs[g->source].elements : g->context;
 }
 /* The tokens below which those of a prompt are. */
 static inline int64_t pd_prompt_classes(void) {
   const struct pd_generation *g = pd_generated();
-  return g->encoder ? pd.stage->inputs[g->source].classes : g->classes;
+  return pd_reads_source() ? pd.stage->inputs[g->source].classes : g->classes;
 }
 
 /* A sequence to continue. */
@@ -28,6 +34,7 @@ struct pd_request {
   int32_t *tokens;
   int32_t *source; /* of a model with an encoder: the tokens that it reads; the prompt is then the first token */
   int64_t n_source;
+  float *features;              /* of a model whose encoder reads numbers: its source */
   struct pd_logprobs *logprobs; /* of drawn tokens, with --logprobs */
   enum pd_end { PD_OPEN, PD_AT_LENGTH, PD_AT_CONTEXT, PD_AT_STOP } end;
   int64_t n_result; /* known tokens without an end token */
@@ -53,12 +60,23 @@ void *pd_own(void *old, size_t bytes);
 static inline int64_t pd_n_given(const struct pd_request *r) { return r->source ? r->n_source : r->n_prompt; }
 /* Adds a request; n tokens of the prompt or, with an encoder, of the source, malloc'd. */
 struct pd_request *pd_request_add(int32_t *tokens, int64_t n);
+/* Adds a request with a source of numbers, and n tokens of the prompt behind the first token; both malloc'd. */
+struct pd_request *pd_request_add_features(float *features, int32_t *tokens, int64_t n);
 /* Whether a prompt has tokens and fits the context; `what` is the subject of `why`. */
 bool pd_prompt_fits(const int32_t *tokens, int64_t n, const char *what, char *why);
 /* Collective: sends the requests from `first` on to all ranks. */
 void pd_requests_share(int64_t first);
 void pd_request_begin(struct pd_request *r); /* room for its tokens */
 void pd_broadcast(void *what, size_t bytes, int root, const char *text);
+
+/* ---- features.c: sources of numbers ----------------------------------------------------------------- */
+
+struct pd_features { /* n sources in a row, malloc'd */
+  float *at;
+  int64_t n;
+};
+/* Rank 0: reads the sources of a file. False after filling `why`; free to->at in either case. */
+bool pd_features_read(const char *path, struct pd_features *to, char *why);
 
 /* ---- chat.c: messages to tokens ------------------------------------------------------------------- */
 

@@ -128,6 +128,7 @@ void pd_result_grows(struct pd_request *r) {
 static void release(struct pd_request *r) {
   free(r->tokens);
   free(r->source);
+  free(r->features);
   free(r->logprobs);
   free(r->text);
   free((char *)r->id);

@@ -31,10 +31,20 @@ static void take_source(struct pd_request *r) {
 struct pd_request *pd_request_add(int32_t *tokens, int64_t n) {
   struct pd_request *r = pd_own(NULL, sizeof *r);
   *r = (struct pd_request){.number = pd_n_requests, .n_prompt = n, .n_known = n, .n_result = n, .tokens = tokens};
-  if (pd_generated()->encoder) take_source(r);
+  if (pd_reads_source()) take_source(r);
   if (!(pd_n_requests & (pd_n_requests - 1))) /* doubles the room */
     pd_requests = pd_own(pd_requests, sizeof(*pd_requests) * (size_t)(2 * pd_n_requests + 2));
   return pd_requests[pd_n_requests++] = r;
+}
+
+struct pd_request *pd_request_add_features(float *features, int32_t *tokens, int64_t n) {
+  tokens = pd_own(tokens, sizeof *tokens * (size_t)(n + 1));
+  memmove(tokens + 1, tokens, sizeof *tokens * (size_t)n);
+  tokens[0] = (int32_t)pd_generated()->start;
+  struct pd_request *r = pd_request_add(tokens, n + 1);
+  r->features = features;
+  r->turns = true;
+  return r;
 }
 
 bool pd_prompt_fits(const int32_t *tokens, int64_t n, const char *what, char *why) {
@@ -43,7 +53,7 @@ bool pd_prompt_fits(const int32_t *tokens, int64_t n, const char *what, char *wh
   if (!n)
     return pd_refuse(why, "%s is empty%s", what,
                      pd_options.prompts ? "" : ". help: give --prompt TEXT, or text on standard input");
-  if (g->encoder && (n > context || (n < context && g->pad < 0)))
+  if (pd_reads_source() && (n > context || (n < context && g->pad < 0)))
     return pd_refuse(
         why,
         n > context
@@ -107,7 +117,7 @@ static bool encode(const char *text, size_t bytes, int32_t **tokens, int64_t *n,
   int32_t *encoded;
   const int32_t *prefix, *suffix;
   const int n_prefix = pd_tokenizer_prefix(pd_tokenizer, &prefix),
-            n_suffix = pd_generated()->encoder ? pd_tokenizer_suffix(pd_tokenizer, &suffix) : 0;
+            n_suffix = pd_reads_source() ? pd_tokenizer_suffix(pd_tokenizer, &suffix) : 0;
   if (n_suffix < 0) return pd_refuse(why, "the tokenizer's rule for the tokens behind a text is not supported");
   int64_t n_text = pd_tokenizer_encode(pd_tokenizer, text, bytes, &encoded, why);
   if (n_text < 0) return false;
@@ -140,6 +150,30 @@ static bool read_prompt(char *why) {
     pd_request_add(memcpy(pd_own(NULL, sizeof *tokens * (size_t)n), tokens, sizeof *tokens * (size_t)n), n);
   free(tokens);
   return true;
+}
+
+/* With --features: the decoder's first tokens, none without --prompt-tokens. */
+static bool read_features(char *why) {
+  const struct pd_options *o = &pd_options;
+  int32_t *tokens = NULL;
+  int64_t n = 0;
+  const int64_t most = pd_generated()->context - 1;
+  bool ok = !o->prompt_tokens || read_numbers(o->prompt_tokens, &tokens, &n, why);
+  if (ok && n > most)
+    ok = pd_refuse(why, "--prompt-tokens has %lld tokens, but behind the first token the context has %lld",
+                   (long long)n, (long long)most);
+  struct pd_features all = {0};
+  ok = ok && pd_features_read(o->features, &all, why);
+  const int64_t each = pd.stage->inputs[pd_generated()->source].elements;
+  for (int64_t i = 0; ok && i < all.n; i++) {
+    float *x = pd_own(NULL, sizeof *x * (size_t)each);
+    int32_t *first = pd_own(NULL, sizeof *first * (size_t)(n + 1));
+    if (n) memcpy(first, tokens, sizeof *first * (size_t)n);
+    pd_request_add_features(memcpy(x, all.at + i * each, sizeof *x * (size_t)each), first, n);
+  }
+  free(all.at);
+  free(tokens);
+  return ok;
 }
 
 /* ---- many prompts -------------------------------------------------------------------------------------- */
@@ -277,7 +311,7 @@ static bool read_lines(char *why) {
 static bool open_tokenizer(char *why) {
   const struct pd_options *o = &pd_options;
   bool json = o->prompts && is_json(o->prompts); /* may have token numbers alone */
-  bool needed = o->output == PD_PRINT_TEXT || !(o->prompt_tokens || json);
+  bool needed = o->output == PD_PRINT_TEXT || !(o->prompt_tokens || o->features || json);
   bool bytes = !o->n_tokenizer && pd_generated()->classes == 256;
   if (o->chat && !o->n_tokenizer)
     return pd_refuse(why, "--chat needs --tokenizer FILE..., in the folder of the model");
@@ -297,6 +331,7 @@ bool pd_generation_read(char *why) {
   if (!open_tokenizer(why)) return false;
   if (o->stop && !pd_tokenizer)
     return pd_refuse(why, "--stop needs --tokenizer, which defines the end-of-text token");
+  if (o->features) return read_features(why);
   return o->chat ? pd_chat_open(why) : o->prompts ? read_lines(why) : read_prompt(why);
 }
 
@@ -319,6 +354,10 @@ void pd_requests_share(int64_t first) {
       pd_request_add(pd_own(NULL, sizeof(int32_t) * (size_t)header[0]), header[0])->turns = header[1] != 0;
     struct pd_request *r = pd_requests[i];
     pd_broadcast(r->source ? r->source : r->tokens, sizeof(int32_t) * (size_t)header[0], 0, what);
+    if (!pd_reads_features()) continue;
+    const size_t bytes = sizeof(float) * (size_t)pd.stage->inputs[pd_generated()->source].elements;
+    if (pd.rank) r->features = pd_own(NULL, bytes);
+    pd_broadcast(r->features, bytes, 0, what);
   }
 }
 

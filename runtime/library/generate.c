@@ -158,6 +158,7 @@ int64_t pd_instance_generate(struct pd_instance *x, const int32_t *prompt, int64
   char unseen[PD_WHY];
   why = PD_WHY_OR(why, unseen);
   if (!how) how = &greedy;
+  if (!pd_instance_given(x, n > 0 ? (const void *)prompt : "", why)) return -1;
   if (!check(x, prompt, n, most, how, why)) return -1;
   struct sequence s = {.x = x, .g = x->model->generation, .tokens = x->tokens, .n = n};
   if (s.g->encoder) {

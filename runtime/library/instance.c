@@ -125,6 +125,11 @@ static bool make_objects(struct pd_instance *x, char *why) {
   return false;
 }
 
+bool pd_instance_given(const struct pd_instance *x, const void *text, char *why) {
+  return (x || pd_refuse(why, "the instance is NULL")) &&
+         (text || pd_refuse(why, "%s: an argument is NULL", x->model->name));
+}
+
 bool pd_instance_protect(const struct pd_instance *x, void (*f)(void *of), void *of, char *why) {
   struct entered e;
   enter(&e, x, why);

@@ -98,6 +98,9 @@ int64_t pd_instance_generate_text(struct pd_instance *x, const char *prompt, siz
                                   const char *const *stops, const struct pd_drawing *how, pd_take_text *take,
                                   void *context, char *why);
 
+/* False after filling `why`: the caller's instance, or the text or path that it gives, is NULL. */
+bool pd_instance_given(const struct pd_instance *x, const void *text, char *why);
+
 /* ---- instance.c: protected calls ---------------------------------------------------------------------------- */
 
 /* Calls f; false after filling `why` if it fails by pd_fail(). */

@@ -91,6 +91,7 @@ int pd_instance_run(struct pd_instance *x, int64_t samples, const void *const *i
                     char *why) {
   char unseen[PD_WHY];
   why = PD_WHY_OR(why, unseen);
+  if (!pd_instance_given(x, inputs, why)) return -1;
   const struct pd_model *m = x->model;
   if (!check_inputs(x, samples, inputs, why)) return -1;
   for (int64_t first = 0, n; first < samples; first += n) {

@@ -48,7 +48,9 @@ static void open_it(void *of) {
 
 int pd_instance_tokenizer(struct pd_instance *x, const char *path, char *why) {
   char unseen[PD_WHY];
-  struct opening o = {x->model, path, NULL, PD_WHY_OR(why, unseen)};
+  why = PD_WHY_OR(why, unseen);
+  if (!pd_instance_given(x, path, why)) return -1;
+  struct opening o = {x->model, path, NULL, why};
   if (x->busy) {
     pd_refuse(o.why, "%s: this instance is generating", x->model->name);
     return -1;
@@ -109,7 +111,7 @@ int64_t pd_instance_encode(const struct pd_instance *x, const char *text, size_t
                            int64_t most, char *why) {
   char unseen[PD_WHY];
   struct encoding e = {.x = x, .text = text, .bytes = bytes, .n = -1, .why = PD_WHY_OR(why, unseen)};
-  if (!encode(&e)) return -1;
+  if (!pd_instance_given(x, bytes ? text : "", e.why) || !encode(&e)) return -1;
   if (most > 0) memcpy(tokens, e.tokens, sizeof *tokens * (size_t)(e.n < most ? e.n : most));
   free(e.tokens);
   return e.n;
@@ -160,7 +162,7 @@ int64_t pd_instance_decode(const struct pd_instance *x, const int32_t *tokens, i
   char unseen[PD_WHY];
   struct decoding d = {.x = x, .tokens = tokens, .n = n};
   why = PD_WHY_OR(why, unseen);
-  if (!has_tokenizer(x, why)) return -1;
+  if (!pd_instance_given(x, n > 0 ? (const void *)tokens : "", why) || !has_tokenizer(x, why)) return -1;
   for (int64_t i = 0; i < n; i++)
     if (tokens[i] < 0 || tokens[i] >= x->model->generation->classes) {
       pd_refuse(why, "%s: token %lld is %d, which is not 0 to %lld", x->model->name, (long long)i, tokens[i],
@@ -249,6 +251,7 @@ int64_t pd_instance_generate_text(struct pd_instance *x, const char *prompt, siz
   char unseen[PD_WHY];
   struct encoding e = {.x = x, .text = prompt, .bytes = bytes, .n = -1, .why = PD_WHY_OR(why, unseen)};
   struct writing w = {.x = x, .stops = stops, .take = take, .context = context};
+  if (!pd_instance_given(x, bytes ? prompt : "", e.why)) return -1;
   const char *name = x->model->name, *text;
   int64_t n = -1;
   if (encode(&e) && pd_instance_protect(x, begin_text, (void *[]){&w, &e}, e.why))

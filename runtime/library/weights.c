@@ -45,7 +45,8 @@ static bool read_header(struct file *f, size_t size, char *why) {
   unsigned char start[8];
   uint64_t length = 0;
   char cause[PD_WHY];
-  if (size < sizeof start) return pd_refuse(why, "cannot read '%s': it is not a safetensors file", f->path);
+  if (size < sizeof start)
+    return pd_refuse(why, "cannot read '%s': it is not a safetensors file, or it is cut short", f->path);
   if (!read_at(f, start, sizeof start, 0, why)) return false;
   for (int i = 0; i < 8; i++) length |= (uint64_t)start[i] << 8 * i;
   if (length > size - sizeof start)
@@ -282,6 +283,7 @@ static bool load_one(const struct files *x, const struct pd_parameter *p, char *
 int pd_instance_load(struct pd_instance *x, const char *path, char *why) {
   char unseen[PD_WHY];
   why = PD_WHY_OR(why, unseen);
+  if (!pd_instance_given(x, path, why)) return -1;
   const struct pd_model *m = x->model;
   if (x->busy) {
     pd_refuse(why, "%s: this instance is generating", m->name);

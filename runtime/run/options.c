@@ -94,6 +94,8 @@ static const struct option options[] = {
     {"--prompt-tokens", TEXT, AT(prompt_tokens), 0, "N,N,..", "tokens to continue, by number", TEXTS, GENERATE},
     {"--prompts", PATH, AT(prompts), 0, "FILE",
      "prompts: a text a line, or in .jsonl an object; prints JSON lines", TEXTS, GENERATE},
+    {"--features", PATH, AT(features), 0, "FILE", "models that read numbers: sources in a .npy or .npz array",
+     TEXTS, GENERATE},
     {"--chat", FLAG, AT(chat), 0, NULL, "chat in turns: a line of standard input is a message", TEXTS, GENERATE},
     {"--chat-template", TEXT, AT(chat_template), 0, "NAME",
      "template: auto, a file, chatml, gemma, .. (default: the tokenizer's)", TEXTS, GENERATE},

@@ -44,7 +44,7 @@ struct pd_options {
   struct pd_augment augment;
   int64_t resize;       /* of image files; 0: not given */
   int64_t data_threads; /* -1: not given */
-  const char *prompt, *prompt_file, *prompt_tokens, *prompts, *results;
+  const char *prompt, *prompt_file, *prompt_tokens, *prompts, *features, *results;
   const char *chat_template, *system;
   char **stop_texts; /* of --stop */
   int n_stop_texts;

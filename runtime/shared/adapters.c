@@ -41,8 +41,50 @@ static bool is_known(const char *name) {
   return false;
 }
 
+/* Names of modules, or their last parts. */
+static bool is_names(const cJSON *list) {
+  const cJSON *item;
+  bool names = cJSON_IsArray(list);
+  cJSON_ArrayForEach(item, list) names = names && cJSON_IsString(item) && *item->valuestring;
+  return names;
+}
+
+static bool is_of_module(const cJSON *item, const char *name) {
+  const char *module = cJSON_IsString(item) ? item->valuestring : "";
+  const size_t n = strlen(module);
+  for (const char *at = name; n && (at = strstr(at, module)); at++)
+    if ((at == name || at[-1] == '.') && at[n] == '.') return true;
+  return false;
+}
+
+static const cJSON *modules_to_save(const cJSON *root) {
+  return cJSON_GetObjectItemCaseSensitive(root, "modules_to_save");
+}
+
+bool pd_is_whole(const cJSON *root, const char *name) {
+  const cJSON *list = modules_to_save(root), *item;
+  cJSON_ArrayForEach(item, list) {
+    if (is_of_module(item, name)) return true;
+  }
+  return false;
+}
+
+bool pd_has_whole(const cJSON *root, const struct pd_safetensors *file, char *why) {
+  const cJSON *list = modules_to_save(root), *item;
+  cJSON_ArrayForEach(item, list) {
+    bool found = false;
+    for (int i = 0; i < file->n && !found; i++)
+      found = !pd_is_adapter(file->at[i].name) && is_of_module(item, file->at[i].name);
+    if (!found)
+      return pd_refuse(why, "'modules_to_save' names '%.200s', but " PD_ADAPTER_FILE " has no tensor of it",
+                       cJSON_IsString(item) ? item->valuestring : "");
+  }
+  return true;
+}
+
 static bool is_computed(const cJSON *item) {
   if (!strcmp(item->string, "init_lora_weights") && is_plain_start(item)) return true;
+  if (!strcmp(item->string, "modules_to_save") && is_names(item)) return true;
   return is_known(item->string) || is_off(item);
 }
 

@@ -220,7 +220,12 @@ static bool is_old(const void *bytes, size_t size) { return size >= 3 && !memcmp
 
 bool pd_tensors_parse(const void *bytes, size_t size, struct pd_safetensors *to, char *why) {
   if (is_zip(bytes, size)) return pd_pytorch_parse(bytes, size, to, why);
-  if (!is_old(bytes, size)) return pd_safetensors_parse(bytes, size, to, why);
+  if (!is_old(bytes, size)) {
+    enum { LEAST = 8 }; /* bytes of a safetensors file: the length of its header */
+    if (size >= LEAST) return pd_safetensors_parse(bytes, size, to, why);
+    *to = (struct pd_safetensors){0};
+    return pd_refuse(why, "it is cut short: it has %zu byte%s", size, size == 1 ? "" : "s");
+  }
   *to = (struct pd_safetensors){0};
   return pd_refuse(why,
                    "it has the form of PyTorch before version 1.6. help: load it in PyTorch and save it again");

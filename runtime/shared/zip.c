@@ -25,7 +25,7 @@ static bool damaged(size_t at, const char *what, char *why) {
 
 bool pd_zip_open(struct pd_zip *z, const void *bytes, size_t bytes_all, const char *kind, char *why) {
   *z = (struct pd_zip){.map = bytes, .size = bytes_all};
-  if (z->size < END) return pd_refuse(why, "is not a %s archive", kind);
+  if (z->size < END) return pd_refuse(why, "is not a %s archive, or is cut short", kind);
   size_t at = z->size - END, least = at > COMMENT ? at - COMMENT : 0;
   while (number(z, at, 4) != END_MARK || number(z, at + 20, 2) > z->size - at - END)
     if (at-- == least) return pd_refuse(why, "is not a %s archive, or is cut short", kind);

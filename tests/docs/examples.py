@@ -146,11 +146,28 @@ def check_itself(top, environment):
     return []
 
 
+def installed(to, pdc, top):
+    """A prefix as find_package(Pdc) looks for, around the pdc of the build."""
+    cmake = os.path.join(to, "lib", "cmake", "Pdc")
+    os.makedirs(cmake)
+    os.mkdir(os.path.join(to, "bin"))
+    os.symlink(pdc, os.path.join(to, "bin", "pdc"))
+    for file in (os.path.join(os.path.dirname(pdc), "PdcConfig.cmake"), os.path.join(top, "tools", "cmake", "PdcAddModel.cmake")):
+        shutil.copy(file, cmake)
+    return to
+
+
 def main(pdc, top, pages):
     # Without TCP: Open MPI 5 complains about machines that have no network.
     environment = dict(os.environ, PATH=os.path.dirname(pdc) + ":" + os.environ["PATH"], OMP_NUM_THREADS="1", TOP=top,
                        COMPILER_PATH=os.path.join(os.path.dirname(pdc), "tests", "linker"), OMPI_ALLOW_RUN_AS_ROOT="1",
                        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_btl="^tcp", OMPI_MCA_rmaps_base_oversubscribe="1")
+    with tempfile.TemporaryDirectory() as prefix:
+        environment["CMAKE_PREFIX_PATH"] = installed(os.path.join(prefix, "installed"), pdc, top)
+        return check(pages, top, environment)
+
+
+def check(pages, top, environment):
     faults = check_itself(top, environment)
     total = 0
     for page in pages:

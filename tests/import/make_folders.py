@@ -32,12 +32,12 @@ cases = {
     "qwen2": (hf.Qwen2Config, hf.Qwen2ForCausalLM,
               {"tie_word_embeddings": True, "num_hidden_layers": 3, "use_sliding_window": True, "sliding_window": 5,
                "max_window_layers": 1}),
-    "qwen3": (hf.Qwen3Config, hf.Qwen3ForCausalLM, {"head_dim": 8}),
+    "qwen3": (hf.Qwen3Config, hf.Qwen3ForCausalLM, {"head_dim": 8, "pad_token_id": 33}),
     "olmo2": (hf.Olmo2Config, hf.Olmo2ForCausalLM, {}),
     "phi3": (hf.Phi3Config, hf.Phi3ForCausalLM,
              {"num_attention_heads": 2, "num_key_value_heads": 1, "sliding_window": 6,
               "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}),
-    "gemma": (hf.GemmaConfig, hf.GemmaForCausalLM, {"head_dim": 8, "hidden_act": "gelu_pytorch_tanh"}),
+    "gemma": (hf.GemmaConfig, hf.GemmaForCausalLM, {"head_dim": 8, "hidden_act": "gelu_pytorch_tanh", "pad_token_id": 54}),
     "gemma2": (hf.Gemma2Config, hf.Gemma2ForCausalLM,
                {"head_dim": 8, "num_hidden_layers": 3, "query_pre_attn_scalar": 12, "sliding_window": 5,
                 "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}),
@@ -110,6 +110,7 @@ def make(name):
     os.remove(os.path.join(folder, "generation_config.json"))
     ids = torch.randint(0, VOCAB, (SAMPLES, LENGTH + 1))
     tokens, targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+    assert model.config.pad_token_id is None or (tokens == model.config.pad_token_id).any()  # no gradient for its row
     np.save(os.path.join(folder, "tokens.npy"), tokens.numpy().astype(np.int32))
     np.save(os.path.join(folder, "next.npy"), targets.numpy().astype(np.int32))
     with torch.no_grad():

@@ -28,6 +28,10 @@ vit = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_
 t5 = {"vocab_size": VOCAB, "d_model": 16, "d_kv": 6, "d_ff": 24, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4,
       "relative_attention_num_buckets": 10, "relative_attention_max_distance": 11, "dropout_rate": 0.0,
       "decoder_start_token_id": 0, "attn_implementation": "eager"}
+whisper = {"vocab_size": VOCAB, "num_mel_bins": 6, "d_model": 16, "encoder_layers": 2, "encoder_attention_heads": 2,
+           "encoder_ffn_dim": 20, "decoder_layers": 3, "decoder_attention_heads": 4, "decoder_ffn_dim": 24, "max_source_positions": 10,
+           "max_target_positions": 14, "decoder_start_token_id": 5, "pad_token_id": 3, "bos_token_id": 3, "eos_token_id": 4,
+           "attn_implementation": "eager"}
 roberta = {**text, "max_position_embeddings": LENGTH + 2, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
 
 
@@ -63,6 +67,16 @@ def words(config, classes):
 def masked(config):
     data = words(config, VOCAB)
     data["words"] = data.pop("labels")
+    return data
+
+
+def scattered(config):
+    """Pads before, between and behind words, all with a loss: the pad's vectors get no gradient."""
+    data = masked(config)
+    data["tokens"] = torch.randint(4, VOCAB, (SAMPLES, LENGTH))
+    for sample, pads in enumerate(([0, 1, 2], [0, 5, 6, 11], [14, 15])):
+        data["tokens"][sample, pads] = config.pad_token_id
+    data["words"] = torch.randint(0, VOCAB, (SAMPLES, LENGTH))
     return data
 
 
@@ -103,6 +117,15 @@ def translated(config):
     return data
 
 
+def spoken(config):
+    """Some last positions have no loss. The padding's token stands before them: no gradient for its row."""
+    data = {"features": torch.randn(SAMPLES, config.num_mel_bins, 2 * config.max_source_positions),
+            "next": torch.randint(6, VOCAB, (SAMPLES, config.max_target_positions))}
+    data["next"][:, 1] = config.pad_token_id
+    data["next"][1:, -1] = -100
+    return data
+
+
 # ---- values of transformers ------------------------------------------------------------------
 
 
@@ -112,6 +135,8 @@ def arguments(config, data):
         n = data["image"].shape[1]
         mean, std = (torch.tensor(x[:n]).reshape(n, 1, 1) for x in (MEAN, STD))
         given["pixel_values"] = (data["image"] - mean) / std
+    if "features" in data:
+        given = {"input_features": data["features"], "labels": data["next"]}
     if "source" in data:
         given = {"input_ids": data["source"], "attention_mask": (data["source"] != config.pad_token_id).long(),
                  "labels": torch.where(data["next"] == config.pad_token_id, -100, data["next"])}
@@ -143,10 +168,12 @@ cases = {
     "bert_tags": (hf.BertConfig, hf.BertForSequenceClassification,
                   {**text, **labels(4), "problem_type": "multi_label_classification"}, tags),
     "bert_words": (hf.BertConfig, hf.BertForTokenClassification, {**text, **labels(5)}, tagged),
+    "bert_padded": (hf.BertConfig, hf.BertForMaskedLM, {**text, "pad_token_id": 2}, scattered),
     "bert_encoder": (hf.BertConfig, hf.BertModel, text, texts),
     "roberta_masked": (hf.RobertaConfig, hf.RobertaForMaskedLM, roberta, masked),
     "roberta_untied": (hf.RobertaConfig, hf.RobertaForMaskedLM,
                        {**roberta, "tie_word_embeddings": False, "type_vocab_size": 2}, masked),
+    "roberta_padded": (hf.RobertaConfig, hf.RobertaForMaskedLM, roberta, scattered),
     "roberta_classes": (hf.RobertaConfig, hf.RobertaForSequenceClassification, {**roberta, **labels(3)}, classes),
     "t5": (hf.T5Config, hf.T5ForConditionalGeneration, t5, translated),
     "t5_gated": (hf.T5Config, hf.T5ForConditionalGeneration,
@@ -157,6 +184,9 @@ cases = {
     "vit_grey": (hf.ViTConfig, hf.ViTForImageClassification,
                  {**vit, **labels(4), "num_channels": 1, "qkv_bias": False, "hidden_act": "gelu_pytorch_tanh"}, pictures),
     "vit_encoder": (hf.ViTConfig, hf.ViTModel, {**vit, "pooler_output_size": 10}, images),
+    "whisper": (hf.WhisperConfig, hf.WhisperForConditionalGeneration, whisper, spoken),
+    "whisper_untied": (hf.WhisperConfig, hf.WhisperForConditionalGeneration,
+                       {**whisper, "activation_function": "relu", "tie_word_embeddings": False}, spoken),
     "roberta_words": (hf.RobertaConfig, hf.RobertaForTokenClassification, {**roberta, **labels(3)}, tagged),
 }
 
@@ -208,7 +238,7 @@ def make(name):
     model = of_model(of_config(**options))
     if name == "t5_untied":
         untied(model)
-    randomise(model, 0.15 if name.startswith(("t5", "bert_untied")) else 0.3)
+    randomise(model, 0.15 if name.startswith(("t5", "bert_untied", "whisper")) else 0.3)
     model.eval()
     folder = os.path.join(here, "tasks", name)
     shutil.rmtree(folder, ignore_errors=True)
@@ -237,17 +267,22 @@ def make(name):
         saved(os.path.join(folder, "tuned"), outputs(model(**given)))
 
 
+def given_of(name):
+    """The model's arguments by the files of a case."""
+    of_data = os.path.join(here, "tasks", name, "data")
+    data = {f[:-4]: torch.tensor(np.load(os.path.join(of_data, f))) for f in os.listdir(of_data)}
+    data = {k: x if x.is_floating_point() else x.long() for k, x in data.items()}
+    return arguments(cases[name][0].from_pretrained(os.path.join(here, "tasks", name)), data)
+
+
 def load(name, folder, wanted):
     _, of_model, _, _ = cases[name]
     model, info = of_model.from_pretrained(folder, attn_implementation="eager", output_loading_info=True)
     for what, keys in info.items():
         if keys:
             sys.exit(f"{folder}: {what}: {keys}")
-    of_data = os.path.join(here, "tasks", name, "data")
-    data = {f[:-4]: torch.tensor(np.load(os.path.join(of_data, f))) for f in os.listdir(of_data)}
-    data = {k: x if x.is_floating_point() else x.long() for k, x in data.items()}
     with torch.no_grad():
-        for output, x in outputs(model.eval()(**arguments(model.config, data))).items():
+        for output, x in outputs(model.eval()(**given_of(name))).items():
             want = np.load(os.path.join(wanted, output + ".npy")).reshape(x.shape)
             worst = np.abs(x.numpy() - want).max() / np.abs(want).max()
             print(f"{folder}: {output}: worst {worst:.2e}")
@@ -256,8 +291,9 @@ def load(name, folder, wanted):
 
 
 torch.set_num_threads(1)
-if sys.argv[1:2] == ["load"]:
-    load(*sys.argv[2:])
-else:
-    for case in sys.argv[1:] or cases:
-        make(case)
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["load"]:
+        load(*sys.argv[2:])
+    else:
+        for case in sys.argv[1:] or cases:
+            make(case)

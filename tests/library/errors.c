@@ -50,6 +50,9 @@ int main(int argc, char **argv) {
   fails_to_load(m, argv[2], "no_part", "cannot");
   fails_to_load(m, argv[2], "no_file", "no_file/model.safetensors': it is not a regular file");
   fails_to_load(m, argv[2], "no_index", "no_index/model.safetensors.index.json': it is not a regular file");
+  NEED(model_load(NULL, argv[1], why) == -1 && says("the instance is NULL"), "no instance");
+  NEED(model_load(m, NULL, why) == -1 && says("an argument is NULL"), "no path");
+  NEED(model_run(NULL, 1, &in, &out, why) == -1 && says("the instance is NULL"), "no instance");
   NEED(!model_load(m, argv[1], why), "%s", why);
   NEED(model_run(m, 2, &none, &out, why) == -1 && says("'image' is missing"), "no input");
   NEED(model_run(m, -1, &in, &out, why) == -1 && says("-1 samples"), "samples");

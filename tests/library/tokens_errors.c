@@ -45,6 +45,15 @@ int main(int argc, char **argv) {
   NEED(model_generate(m, prompt, MODEL_CONTEXT, 5, NULL, NULL, NULL, why) == 1, "a full context: %s", why);
   NEED(model_generate(m, prompt, 1, MODEL_CONTEXT + 9, NULL, NULL, NULL, why) == MODEL_CONTEXT, "to its end: %s",
        why);
+  NEED(model_generate(NULL, prompt, 1, 1, NULL, NULL, NULL, why) == -1 && says("the instance is NULL"),
+       "no instance");
+  NEED(model_generate(m, NULL, 1, 1, NULL, NULL, NULL, why) == -1 && says("an argument is NULL"), "no prompt");
+  NEED(model_tokenizer(NULL, "x", why) == -1 && says("the instance is NULL"), "no instance");
+  NEED(model_tokenizer(m, NULL, why) == -1 && says("an argument is NULL"), "no path");
+  NEED(model_encode(NULL, "x", 1, NULL, 0, NULL) == -1 && model_decode(NULL, prompt, 1, NULL, 0, NULL) == -1,
+       "no instance");
+  NEED(model_generate_text(NULL, "x", 1, 1, NULL, NULL, NULL, NULL, why) == -1 && says("the instance is NULL"),
+       "no instance");
   struct inner inner = {m, argv[1], -2};
   NEED(model_generate(m, prompt, 1, 4, NULL, call_again, &inner, why) == 4, "calls in a callback: %s", why);
   NEED(model_generate(m, prompt, 1, 4, NULL, NULL, NULL, why) == 4, "after them: %s", why);
