@@ -71,6 +71,14 @@ static bool groups_fit(const Import *m) {
   return true;
 }
 
+/* YaRN also scales scores, by the square of the gain for mscale_all_dim. */
+static bool derive_scale(Import *m) {
+  const double gain = known_number(m, "yarn_gain"),
+               size = known_number(m, "qk_nope_head_dim") + known_number(m, "qk_rope_head_dim");
+  set_known(m, "scale", gain > 0 ? number_text(gain * gain / sqrt(size)) : "");
+  return true;
+}
+
 static bool derive(Import *m) {
   const double usual_theta = 10000, dense = known_number(m, "first_k_dense_replace"),
                layers = known_number(m, "num_hidden_layers");
@@ -84,12 +92,12 @@ static bool derive(Import *m) {
   set_known(m, "experts", dense < layers ? "true" : "");
   set_known(m, "grouped", known_number(m, "n_group") > 1 ? "true" : "");
   set_known(m, "scaled", known_number(m, "routed_scaling_factor") != 1 ? "true" : "");
-  return derive_rope(m, usual_theta, true) && (dense >= layers || groups_fit(m));
+  return derive_rope(m, usual_theta, true) && derive_scale(m) && (dense >= layers || groups_fit(m));
 }
 
 #define SIZES "x, n_head, q_rank, kv_rank, nope_size, rope_size, value_size, "
 #define ATTENTION                                                                                         \
-  "base = $base, [[init_differs: init = $init, ]][[scaling: scaling = $scaling, ]]"                       \
+  "base = $base, [[init_differs: init = $init, ]][[scaling: scaling = $scaling, ]][[scale: scale = $scale, ]]" \
   "[[!rope_interleave: interleave = false, ]][[attention_bias: bias = true, ]]documents = document, "     \
   "eps = $rms_norm_eps);\n"
 
