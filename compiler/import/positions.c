@@ -86,7 +86,7 @@ static bool read_yarn(Import *m, const Rope *r) {
                                       "truncate",  "original_max_position_embeddings", "partial_rotary_factor"};
   const cJSON *truncate = member(r->object, "truncate");
   const double factor = positive(m, r, "factor"), fast = positive_or(m, r, "beta_fast", 32),
-               slow = positive_or(m, r, "beta_slow", 1), context = positive(m, r, names[10]);
+               slow = positive_or(m, r, "beta_slow", 1), context = positive_or(m, r, names[10], known_number(m, "max_position_embeddings"));
   const bool scaled = member(r->object, "mscale") && member(r->object, "mscale_all_dim");
   const double one = scaled ? positive(m, r, "mscale") : 1, all = positive_or(m, r, "mscale_all_dim", 1);
   if (!factor || !fast || !slow || !context || !one || !all || !only_members(m, r, names, 12))
