@@ -59,11 +59,11 @@ static void check_buffer(const Graph *g, const Param *p) {
       moved = true;
       continue;
     }
-    Diagnostic *d = error_at(g->values.at[n->out[0]].span, "PD0340",
-                             moves(n, p->value)
-                                 ? "two operations update the buffer '%s'"
-                                 : "only 'running_average' and 'biased_top_k' can read the buffer '%s'",
-                             p->name);
+    Diagnostic *d =
+        error_at(g->values.at[n->out[0]].span, "PD0340",
+                 moves(n, p->value) ? "two operations update the buffer '%s'"
+                                    : "only 'running_average' and 'biased_top_k' can read the buffer '%s'",
+                 p->name);
     note_at(d, p->span, "the declaration is here");
     return;
   }

@@ -95,7 +95,8 @@ static int find_weight(const Emit *e, int param) {
 /* A buffer's fields: the rule and the rate of its update. */
 static Name buffer_fields(const Emit *e, const Param *buffer) {
   const Node *use = &e->g->nodes.at[buffer->uses.at[0]];
-  return internf(".buffer = true, .%s = %s", use->op->moves_by, float_literal(node_number(use, use->op->moves_by)));
+  return internf(".buffer = true, .%s = %s", use->op->moves_by,
+                 float_literal(node_number(use, use->op->moves_by)));
 }
 
 static void add_init(const Param *p, Names *fields) {

@@ -45,12 +45,14 @@ static const ShapeRule shapes[] = {{"vocab_size", "embed_tokens.weight", 0, NULL
                                    {"intermediate_size", "layers.0.mlp.up_proj.weight", 0, NULL},
                                    {"n_routed_experts", "layers.0.mlp.gate.weight", 0, NULL},
                                    {"tie_word_embeddings", "/lm_head.weight", IS_NOT_THERE, NULL},
-                                   {"attention_bias", "layers.0.self_attn.kv_a_proj_with_mqa.bias", IS_THERE, NULL},
+                                   {"attention_bias", "layers.0.self_attn.kv_a_proj_with_mqa.bias", IS_THERE,
+                                    NULL},
                                    {0}};
 
 /* transformers replaces head_dim and qk_head_dim, and ignores tensors of layers that predict further tokens. */
-static const char harmless[] = "head_dim|qk_head_dim|num_nextn_predict_layers|num_mtp_layers|ep_size|aux_loss_alpha|"
-                               "seq_aux";
+static const char harmless[] =
+    "head_dim|qk_head_dim|num_nextn_predict_layers|num_mtp_layers|ep_size|aux_loss_alpha|"
+    "seq_aux";
 
 static bool fails(const Import *m, const char *why) {
   error_at((Span){.file = m->file}, "PD0603", "%s", why);
@@ -83,7 +85,8 @@ static bool derive(Import *m) {
   const double usual_theta = 10000, dense = known_number(m, "first_k_dense_replace"),
                layers = known_number(m, "num_hidden_layers");
   if (known_number(m, "num_key_value_heads") != known_number(m, "num_attention_heads"))
-    return fails(m, "'num_key_value_heads' must be 'num_attention_heads': latent attention has keys for each head");
+    return fails(m,
+                 "'num_key_value_heads' must be 'num_attention_heads': latent attention has keys for each head");
   if (dense != floor(dense))
     return fails(m, "'first_k_dense_replace' must be a whole number");
   if (fmod(known_number(m, "qk_rope_head_dim"), 2) != 0)
@@ -96,9 +99,9 @@ static bool derive(Import *m) {
 }
 
 #define SIZES "x, n_head, q_rank, kv_rank, nope_size, rope_size, value_size, "
-#define ATTENTION                                                                                         \
+#define ATTENTION                                                                                              \
   "base = $base, [[init_differs: init = $init, ]][[scaling: scaling = $scaling, ]][[scale: scale = $scale, ]]" \
-  "[[!rope_interleave: interleave = false, ]][[attention_bias: bias = true, ]]documents = document, "     \
+  "[[!rope_interleave: interleave = false, ]][[attention_bias: bias = true, ]]documents = document, "          \
   "eps = $rms_norm_eps);\n"
 
 /* The router's biases stay, as in transformers, unless a run sets `rate`. */
@@ -119,8 +122,7 @@ const Family family_deepseek_v3 = {
     "x = ${root}embed_tokens: embedding(tokens, vocab_size, n_embd, init = $init);\n"
     "for i in 0..n_layer {\n"
     "[[dense: [[experts: if $dense {\n]]"
-    "x = ${root}layers[i]: deepseek_dense_block(" SIZES "dense_hidden, " ATTENTION
-    "[[experts: } else {\n]]]]"
+    "x = ${root}layers[i]: deepseek_dense_block(" SIZES "dense_hidden, " ATTENTION "[[experts: } else {\n]]]]"
     "[[experts: x, violation = ${root}layers[i]: deepseek_block(" SIZES "hidden, n_expert, top_k, "
     "n_shared = $n_shared_experts, [[grouped: groups = $n_group, kept_groups = $topk_group, ]]"
     "[[!norm_topk_prob: normalize = false, ]][[scaled: factor = $routed_scaling_factor, ]]rate = rate, " ATTENTION

@@ -75,18 +75,27 @@ static double positive_or(const Import *m, const Rope *r, const char *name, doub
   return member(r->object, name) ? positive(m, r, name) : usual;
 }
 
-/* The factor of attention's scores for `times` as many positions. */
+/* YaRN's factor of queries and keys for a context that is `times` the original one. */
 static double yarn_gain(double times, double scale) { return times <= 1 ? 1 : 0.1 * scale * log(times) + 1; }
 
 /* Also sets yarn_gain, from mscale_all_dim. */
 static bool read_yarn(Import *m, const Rope *r) {
-  static const char *const names[] = {"rope_type", "type",           "rope_theta",
-                                      "factor",    "beta_fast",      "beta_slow",
-                                      "mscale",    "mscale_all_dim", "attention_factor",
-                                      "truncate",  "original_max_position_embeddings", "partial_rotary_factor"};
+  static const char *const names[] = {"rope_type",
+                                      "type",
+                                      "rope_theta",
+                                      "factor",
+                                      "beta_fast",
+                                      "beta_slow",
+                                      "mscale",
+                                      "mscale_all_dim",
+                                      "attention_factor",
+                                      "truncate",
+                                      "original_max_position_embeddings",
+                                      "partial_rotary_factor"};
   const cJSON *truncate = member(r->object, "truncate");
   const double factor = positive(m, r, "factor"), fast = positive_or(m, r, "beta_fast", 32),
-               slow = positive_or(m, r, "beta_slow", 1), context = positive_or(m, r, names[10], known_number(m, "max_position_embeddings"));
+               slow = positive_or(m, r, "beta_slow", 1),
+               context = positive_or(m, r, names[10], known_number(m, "max_position_embeddings"));
   const bool scaled = member(r->object, "mscale") && member(r->object, "mscale_all_dim");
   const double one = scaled ? positive(m, r, "mscale") : 1, all = positive_or(m, r, "mscale_all_dim", 1);
   if (!factor || !fast || !slow || !context || !one || !all || !only_members(m, r, names, 12))

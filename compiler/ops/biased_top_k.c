@@ -24,7 +24,8 @@ static bool check_groups(ShapeRule *r, int64_t n) {
   const int64_t k = rule_int(r, "k"), groups = rule_int(r, "groups"), kept = rule_int(r, "kept_groups");
   if (groups < 1 || groups > PD_MOST_GROUPS || n % groups || (groups > 1 && n / groups < 2))
     return fails(r, SCORES,
-                 format("%lld equal groups of at least 2 scores, at most %d groups", (long long)groups, PD_MOST_GROUPS));
+                 format("%lld equal groups of at least 2 scores, at most %d groups", (long long)groups,
+                        PD_MOST_GROUPS));
   if (kept < 1 || kept > groups)
     return fails(r, SCORES, format("kept_groups from 1 to %lld, not %lld", (long long)groups, (long long)kept));
   if (k < 1 || k > n / groups * kept)

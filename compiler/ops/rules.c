@@ -127,7 +127,8 @@ bool rule_buffer(ShapeRule *r, int i) {
   const Node *n = &r->g->nodes.at[v->node];
   if (n->op->source == SOURCE_PARAMETER && r->g->params.at[node_int(n, "index")].buffer)
     return true;
-  Diagnostic *d = error_at(r->span, "PD0340", "'%s' needs a buffer, and '%s' is not a buffer", r->op->name, v->name);
+  Diagnostic *d =
+      error_at(r->span, "PD0340", "'%s' needs a buffer, and '%s' is not a buffer", r->op->name, v->name);
   note_at(d, v->span, "the value comes from here");
   help(d, "declare a buffer: 'buffer %s[...] = zeros;'", v->name);
   return false;

@@ -19,8 +19,9 @@ static bool shape_within_capacity(ShapeRule *r) {
   if (!rule_token(r, EXPERTS))
     return false;
   if (experts->shape.rank < 2) {
-    Diagnostic *d = error_at(r->span, "PD0318", "'within_capacity' needs experts [.., length, k], but operand 1 is %s",
-                             rule_operand(r, EXPERTS));
+    Diagnostic *d =
+        error_at(r->span, "PD0318", "'within_capacity' needs experts [.., length, k], but operand 1 is %s",
+                 rule_operand(r, EXPERTS));
     rule_underline(r, d);
     return false;
   }

@@ -254,7 +254,8 @@ static __global__ void __launch_bounds__(THREADS)
 
 void pd_within_capacity(const int32_t *experts, int64_t samples, int64_t rows, int64_t count, int64_t room,
                         int32_t *kept) {
-  const dim3 grid(static_cast<unsigned>(samples), pd_grid_all((count + THREADS - 1) / THREADS, "a layer's experts"));
+  const dim3 grid(static_cast<unsigned>(samples),
+                  pd_grid_all((count + THREADS - 1) / THREADS, "a layer's experts"));
   PD_LAUNCH(within_capacity, grid, THREADS, 0, pd_stream, experts, rows, count, room, kept);
 }
 

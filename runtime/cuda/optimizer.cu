@@ -58,7 +58,8 @@ static Entry describe(const struct pd_parameter *p) {
     e.gradient_here = last->stage == s->stage;
     const bool balances = p->buffer && p->momentum == 0;
     e.kind = balances ? Kind::BALANCE : p->buffer ? Kind::AVERAGE : Kind::TRAINED;
-    e.rate = balances ? p->rate : static_cast<float>(pd_power(1 - static_cast<double>(p->momentum), s->microbatches));
+    e.rate =
+        balances ? p->rate : static_cast<float>(pd_power(1 - static_cast<double>(p->momentum), s->microbatches));
   }
   return e;
 }
@@ -178,12 +179,10 @@ static __device__ void update_some(const Entry &e, const Run &r, const typename 
 #pragma unroll
     for (int m = 0; m < Rule::MOMENTS; m++) pd_put(r.moment[m] + i, moment[m]);
   }
-  if (e.kind == Kind::AVERAGE)
+  if (e.kind == Kind::AVERAGE || e.kind == Kind::BALANCE)
 #pragma unroll
-    for (int j = 0; j < N; j++) w[j] = e.rate * w[j] + g[j];
-  if (e.kind == Kind::BALANCE)
-#pragma unroll
-    for (int j = 0; j < N; j++) w[j] = pd_balanced(w[j], g[j], e.rate);
+    for (int j = 0; j < N; j++)
+      w[j] = e.kind == Kind::AVERAGE ? e.rate * w[j] + g[j] : pd_balanced(w[j], g[j], e.rate);
   pd_put(r.to + i, w);
   if (r.rounded) pd_put(r.rounded + i, w);
   if (r.copied) pd_put(r.copied + i, w);

@@ -221,7 +221,8 @@ static void write_zeros(const Experts *e, const struct list *l, pd_out y) {
   const float zeros[PART] = {0};
 #pragma omp parallel for schedule(static)
   for (int64_t r = l->start[e->count]; r < l->start[e->count + 1]; r++)
-    for (int64_t i = 0; i < e->out; i += PART) pd_write(y, y_at(e, l->row[r]) + i, zeros, smaller(PART, e->out - i));
+    for (int64_t i = 0; i < e->out; i += PART)
+      pd_write(y, y_at(e, l->row[r]) + i, zeros, smaller(PART, e->out - i));
 }
 
 void pd_expert_linear(const Experts *e, pd_in x, pd_in weight, const int32_t *experts, pd_out y, void *scratch) {
@@ -334,8 +335,7 @@ void pd_within_capacity(const int32_t *experts, int64_t samples, int64_t rows, i
       int64_t taken[BLOCK] = {0};
       for (int64_t i = s * rows; i < (s + 1) * rows; i++) {
         const int64_t expert = experts[i] - first;
-        if (expert >= 0 && expert < BLOCK)
-          kept[i] = taken[expert]++ < room ? experts[i] : (int32_t)count;
+        if (expert >= 0 && expert < BLOCK) kept[i] = taken[expert]++ < room ? experts[i] : (int32_t)count;
       }
     }
 }

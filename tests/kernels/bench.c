@@ -356,8 +356,8 @@ static void bench_expert(const char *name, int64_t rows, int64_t chosen, int64_t
   free((void *)e.x.at), free((void *)e.weight.at), free(e.y.at), free(e.chosen), free(e.scratch);
 }
 
-/* A rank's part of 512 positions, 8 of 64 experts, divided among n ranks: its rows of all matrices, or its matrices of the
- * rows that chose them, which are as many if all ranks' experts are chosen alike. */
+/* The work of one of n ranks on 512 positions and 8 of 64 experts: 1/n of each matrix, or 1/n of the matrices on 1/n of the
+ * rows. */
 static void bench_experts(void) {
   char name[64];
   for (int64_t n = 1; n <= 8; n *= 2) {

@@ -116,7 +116,10 @@ static void test(int64_t rows, int64_t chosen, int64_t count, int64_t in, int64_
   d.x = operand(d.x_is, d.n_x, type), d.w = operand(d.w_is, d.n_w, type), d.dy = operand(d.dy_is, d.n_y, type);
   d.experts = malloc((size_t)(rows * chosen) * sizeof *d.experts);
   for (int64_t i = 0; i < rows * chosen; i++) /* half of them choose the last expert, none the first of many */
-    d.experts[i] = (int32_t)(drops && i % 5 == 3 ? count : i % 2 ? count - 1 : count > 2 ? 1 + i * 7 % (count - 1) : i * 7 % count);
+    d.experts[i] = (int32_t)(drops && i % 5 == 3 ? count
+                             : i % 2             ? count - 1
+                             : count > 2         ? 1 + i * 7 % (count - 1)
+                                                 : i * 7 % count);
   if (!apart) test_forward(&d, type);
   test_weights(&d);
   free((void *)d.x.at), free((void *)d.w.at), free((void *)d.dy.at);
@@ -143,7 +146,8 @@ static void test_sum(int64_t rows, int64_t chosen, int64_t width, enum pd_type t
 }
 
 static void test_capacity(int64_t samples, int64_t rows, int64_t count, int64_t room) {
-  int32_t *experts = malloc((size_t)(samples * rows) * sizeof *experts), *got = malloc((size_t)(samples * rows) * 4);
+  int32_t *experts = malloc((size_t)(samples * rows) * sizeof *experts),
+          *got = malloc((size_t)(samples * rows) * 4);
   for (int64_t i = 0; i < samples * rows; i++) experts[i] = (int32_t)(i * i % 7 * 5 % count);
   for (int threads = 1; threads <= 3; threads += 2) {
     omp_set_num_threads(threads);

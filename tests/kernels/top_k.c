@@ -37,7 +37,8 @@ static void test_biased(int64_t rows, int64_t n, int64_t k, int64_t groups, int6
     pd_biased_top_k(x, bias, rows, n, k, groups, kept, values, indices);
     for (int64_t r = 0; r < rows; r++) {
       for (int64_t i = 0; i < n; i++) choice[i] = x[r * n + i] + bias[i];
-      for (int64_t g = 0; g < groups && kept < groups; g++) group[g] = best_two(choice + g * (n / groups), n / groups);
+      for (int64_t g = 0; g < groups && kept < groups; g++)
+        group[g] = best_two(choice + g * (n / groups), n / groups);
       for (int64_t i = 0; i < n; i++) {
         int64_t before = 0, groups_before = 0;
         for (int64_t g = 0; g < groups && kept < groups; g++)

@@ -803,7 +803,8 @@ static void test_mistakes_are_diagnosed(void **state) {
   refuse(g, &op_expert_linear, (int[]){head, matrices, t}, 3, NULL);
   refuse(g, &op_expert_sum, (int[]){head, x}, 2, NULL);
   int bias = new_buffer(g, "bias", SHAPE(4)), scores = operand(g, "scores", true, SHAPE(2, 4));
-  refuse(g, &op_biased_top_k, (int[]){head, scores}, 2, (Attr[MAX_ATTR]){{.number = 1}, {.number = 1}, {.number = 1}});
+  refuse(g, &op_biased_top_k, (int[]){head, scores}, 2,
+         (Attr[MAX_ATTR]){{.number = 1}, {.number = 1}, {.number = 1}});
   refuse(g, &op_biased_top_k, (int[]){bias, x}, 2, (Attr[MAX_ATTR]){{.number = 1}, {.number = 1}, {.number = 1}});
   static const int wrong[][3] = {{0, 1, 1}, {5, 1, 1}, {1, 3, 1}, {1, 4, 1}, {1, 2, 3}, {3, 2, 1}, {1, 0, 1}};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)

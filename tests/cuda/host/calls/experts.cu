@@ -184,7 +184,8 @@ static void capacity(int64_t samples, int64_t rows, int64_t count, int64_t room)
   for (int64_t i = 0; i < samples * rows; i++) {
     int64_t before = 0;
     for (int64_t j = i / rows * rows; j < i; j++) before += experts[(size_t)j] == experts[(size_t)i];
-    if (got[(size_t)i] != (before < room ? experts[(size_t)i] : count)) pd_fail("row %ld within a capacity", (long)i);
+    if (got[(size_t)i] != (before < room ? experts[(size_t)i] : count))
+      pd_fail("row %ld within a capacity", (long)i);
   }
 }
 

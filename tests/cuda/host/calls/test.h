@@ -91,7 +91,8 @@ struct Integers {
   Integers(const Integers &) = delete;
   std::vector<int32_t> fetch(size_t n) const {
     std::vector<int32_t> x(n);
-    pd_cuda_check(cudaMemcpyAsync(x.data(), at, n * sizeof(int32_t), cudaMemcpyDeviceToHost, pd_stream), "download");
+    pd_cuda_check(cudaMemcpyAsync(x.data(), at, n * sizeof(int32_t), cudaMemcpyDeviceToHost, pd_stream),
+                  "download");
     pd_cuda_check(cudaStreamSynchronize(pd_stream), "wait");
     return x;
   }
