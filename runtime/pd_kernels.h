@@ -227,19 +227,25 @@ void pd_lstm_backward(const struct pd_lstm *l, pd_in w, pd_in h0, pd_in c0, cons
 /* The k largest of the n floats of each row, in falling order, and their indices; of equal ones the lower index first,
  * NaN before all numbers. */
 void pd_top_k(const float *x, int64_t rows, int64_t n, int64_t k, float *values, int32_t *indices);
+/* The scores, and their indices, of the k largest sums scores[row][i] + bias[i], in this order of pd_top_k. With kept below
+ * `groups`, only of the kept groups of n / groups scores, at least 2, with the largest sums of their two largest. */
+enum { PD_MOST_GROUPS = 64 };
+void pd_biased_top_k(const float *scores, const float *bias, int64_t rows, int64_t n, int64_t k, int64_t groups,
+                     int64_t kept, float *values, int32_t *indices);
 /* dx: zeros, and dy at the indices. */
 void pd_top_k_gradient(const int32_t *indices, const float *dy, int64_t rows, int64_t n, int64_t k, float *dx);
 
 /* ---- experts (kernels/experts.c) --------------------------------------------------------------------- */
 /* y[row][chosen] = weight[expert] x[row][chosen], where `expert`, below `count`, is experts[row][chosen] and weight[expert]
  * is [out][in]. Strides are in elements. Rows are grouped by expert; sums run over `in`, or over the rows of an expert,
- * in a fixed order. */
+ * in a fixed order. With `drops` the expert `count` is none: y is zero. */
 struct pd_experts {
   int64_t rows, chosen, count, in, out;
   int64_t x_row, x_chosen, x_column; /* x_chosen 0: all experts of a row read the same x */
   int64_t y_row, y_chosen, y_column;
   int64_t experts_row, experts_chosen;
   int64_t weight_expert, weight_out, weight_in;
+  bool drops;
 };
 size_t pd_expert_linear_scratch(const struct pd_experts *e, int threads); /* bytes */
 size_t pd_expert_linear_weights_scratch(const struct pd_experts *e, int threads);
@@ -248,6 +254,10 @@ void pd_expert_linear(const struct pd_experts *e, pd_in x, pd_in weight, const i
 /* dw: dense floats [count][out][in]; first: overwrites them, else adds. */
 void pd_expert_linear_weights(const struct pd_experts *e, pd_in x, pd_in dy, const int32_t *experts, float *dw,
                               bool first, void *scratch);
+
+/* kept[i] = experts[i], or `count` if `room` rows of the same sample before i have that expert, which is below `count`. */
+void pd_within_capacity(const int32_t *experts, int64_t samples, int64_t rows, int64_t count, int64_t room,
+                        int32_t *kept);
 
 /* sum[row] = the sum over j, in order, of weights[row][j] y[row][j], of `width` numbers; all are dense. */
 void pd_expert_sum(pd_in y, const float *weights, int64_t rows, int64_t chosen, int64_t width, pd_out sum);

@@ -58,8 +58,10 @@ struct pd_parameter {
   bool hidden;        /* optimizers with two methods: a hidden matrix, updated by the first method */
   int group;          /* optimizer group, from 1; 0: the stage's own settings */
   bool stored_in_out; /* files hold the matrix transposed */
-  bool buffer;        /* a running average; its accumulator sums the shares of pd_share, not a gradient */
-  float momentum;     /* buffers only */
+  /* Not trained; its accumulator sums shares, not a gradient. With a momentum a running average, of shares of pd_share,
+   * else a bias, which an update moves by `rate` towards the sign of the sum. */
+  bool buffer;
+  float momentum, rate;
   int64_t elements;
   int64_t padding; /* zeros after the elements in every copy; no update writes them, no file holds them */
   /* Bytes into a weights struct and, without masters, a moments struct; frozen: into the struct of frozen ones. */

@@ -175,7 +175,7 @@ void autodiff(Graph *g) {
   for (int node = g->n_forward - 1; node >= 0; node--) {
     seed_losses_of(&d, node);
     const Op *op = g->nodes.at[node].op;
-    if (op->derivative && (op->averages || any_gradient(&d, node)))
+    if (op->derivative && (op->moves_by || any_gradient(&d, node)))
       op->derivative(&d, node);
     note_partial_sums(&d, node);
   }

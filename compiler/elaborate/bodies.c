@@ -57,7 +57,7 @@ static bool is_refused(const Graph *g, const Node *n) {
   bool batched = false, random = n->op->expression && op_reads_words(n->op, of_run);
   for (int k = 0; k < n->n_in; k++)
     batched |= g->values.at[n->in[k]].shape.batched;
-  return random || n->op->varies || n->op->averages || n->op->of_microbatch || n->op->first_kept > 0 ||
+  return random || n->op->varies || n->op->moves_by || n->op->of_microbatch || n->op->first_kept > 0 ||
          (batched && !g->values.at[n->out[0]].shape.batched);
 }
 
@@ -71,7 +71,7 @@ static bool check(const Making *m) {
     Diagnostic *d =
         error_at(g->values.at[n->out[0]].span, "PD0313", "'%s' cannot be in the body of a scan", n->op->name);
     note_at(d, g->nodes.at[m->node].span, "the scan is here");
-    help(d, n->op->averages || !g->values.at[n->out[0]].shape.batched
+    help(d, n->op->moves_by || !g->values.at[n->out[0]].shape.batched
                 ? "a step sees no statistics over samples"
                 : "a step has no random numbers of its own; apply dropout before or after the scan");
     return false;

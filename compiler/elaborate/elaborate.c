@@ -42,24 +42,32 @@ static void check_model(const Elaborator *e) {
          "use layers with parameters, such as 'linear', or declare one with 'param'");
 }
 
-/* A buffer must have one reader: the running_average that updates it. */
+/* Whether the node moves the buffer: the first operand alone is the buffer. */
+static bool moves(const Node *n, int buffer) {
+  bool moves = n->op->moves_by && n->in[0] == buffer;
+  for (int i = 1; i < n->n_in; i++)
+    moves &= n->in[i] != buffer;
+  return moves;
+}
+
+/* A buffer must have one reader: the operation that updates it. */
 static void check_buffer(const Graph *g, const Param *p) {
-  bool averaged = false;
+  bool moved = false;
   for (int i = 0; i < p->uses.n; i++) {
     const Node *n = &g->nodes.at[p->uses.at[i]];
-    bool averages = n->op->averages && n->in[0] == p->value && n->in[1] != p->value && n->in[2] != p->value;
-    if (averages && !averaged) {
-      averaged = true;
+    if (moves(n, p->value) && !moved) {
+      moved = true;
       continue;
     }
-    Diagnostic *d = error_at(g->values.at[n->out[0]].span, "PD0340",
-                             averages ? "two running averages use the buffer '%s'"
-                                      : "only 'running_average' can read the buffer '%s'",
-                             p->name);
+    Diagnostic *d =
+        error_at(g->values.at[n->out[0]].span, "PD0340",
+                 moves(n, p->value) ? "two operations update the buffer '%s'"
+                                    : "only 'running_average' and 'biased_top_k' can read the buffer '%s'",
+                 p->name);
     note_at(d, p->span, "the declaration is here");
     return;
   }
-  if (!averaged)
+  if (!moved)
     help(error_at(p->span, "PD0340", "no 'running_average' uses the buffer '%s'", p->name),
          "call 'running_average(%s, statistic, value)'; validation reads the buffer", p->name);
 }

@@ -92,8 +92,11 @@ static int find_weight(const Emit *e, int param) {
   return weight;
 }
 
-static double momentum_of(const Emit *e, const Param *buffer) {
-  return node_number(&e->g->nodes.at[buffer->uses.at[0]], "momentum");
+/* A buffer's fields: the rule and the rate of its update. */
+static Name buffer_fields(const Emit *e, const Param *buffer) {
+  const Node *use = &e->g->nodes.at[buffer->uses.at[0]];
+  return internf(".buffer = true, .%s = %s", use->op->moves_by,
+                 float_literal(node_number(use, use->op->moves_by)));
 }
 
 static void add_init(const Param *p, Names *fields) {
@@ -149,7 +152,7 @@ static void parameter_line(Emit *e, int param) {
   if (p->stored_in_out)
     push(&values, intern(".stored_in_out = true"));
   if (p->buffer)
-    push(&values, internf(".buffer = true, .momentum = %s", float_literal(momentum_of(e, p))));
+    push(&values, buffer_fields(e, p));
   const char *held = once ? "USED_ONCE" : p->frozen ? "FROZEN" : "HELD";
   Name own = p->padding ? internf(", %" PRId64, shape_elements(&p->shape)) : intern("");
   push(&values, internf("%s%s(%s%s)", held, p->padding ? "_PADDED" : "", member_path(e, weight), own));

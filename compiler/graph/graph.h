@@ -86,9 +86,9 @@ typedef struct Param {
   double init_value;  /* the constant, the bound of uniform(-a, a), the deviation of normal(0, s) */
   int64_t zero_row;   /* of a table: the row initialized to zeros despite `init`; -1: none */
   bool stored_in_out; /* files hold the transposed matrix (Hugging Face's GPT-2 linears) */
-  bool buffer;        /* not trained: a running average (ops/statistics.c), its only use; unused in inference if no
-                         output needs it. Its "gradient" is the microbatch's contribution to the average, summed
-                         like a gradient */
+  bool buffer;        /* not trained: a running average (ops/statistics.c) or a bias that balances loads
+                         (ops/biased_top_k.c), its only use; unused in inference if no output needs it. Its
+                         "gradient" is the microbatch's contribution to the update, summed like a gradient */
   int group;          /* index into Train.groups, from 1; 0: none */
   bool frozen;        /* matched by `freeze`: no gradient, no update. Never a buffer */
   bool hidden;        /* with a two-method optimizer: a hidden matrix, updated by the first method

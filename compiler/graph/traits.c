@@ -139,7 +139,9 @@ static void see_attention(Survey *s, const Node *n) {
   const Shape *q = &s->g->values.at[n->in[0]].shape, *k = &s->g->values.at[n->in[1]].shape;
   see_int(s, HEADS, q->dim[0]);
   see_int(s, KV_HEADS, k->dim[0]);
-  see_int(s, HEAD_DIM, q->dim[2]);
+  const Shape *v =
+      &s->g->values.at[n->in[2]].shape; /* latent attention: another size, and head_dim means the rotary part */
+  see(s, HEAD_DIM, v->dim[2] == q->dim[2] ? format("%lld", (long long)q->dim[2]) : "");
   const int64_t window = window_of(s->g, n, k->dim[1]);
   see(s, WINDOW, window < 0 ? "" : format("%lld", (long long)window));
   see_int(s, LENGTH, k->dim[1]);

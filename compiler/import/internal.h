@@ -58,7 +58,7 @@ typedef struct Family {
 
 extern const Family family_llama, family_mistral, family_qwen2, family_qwen3, family_olmo2, family_gpt2,
     family_gpt_neox, family_gemma, family_gemma2, family_gemma3, family_phi3, family_mixtral, family_qwen3_moe,
-    family_bert, family_roberta, family_vit, family_t5, family_whisper;
+    family_deepseek_v3, family_bert, family_roberta, family_vit, family_t5, family_whisper;
 
 /* ---- tensors (tensors.c) ------------------------------------------------------------------------- */
 

@@ -70,6 +70,51 @@ static bool read_llama3(Import *m, const Rope *r) {
   return true;
 }
 
+/* A positive number of the object, or `usual` if it is missing. */
+static double positive_or(const Import *m, const Rope *r, const char *name, double usual) {
+  return member(r->object, name) ? positive(m, r, name) : usual;
+}
+
+/* YaRN's factor of queries and keys for a context that is `times` the original one. */
+static double yarn_gain(double times, double scale) { return times <= 1 ? 1 : 0.1 * scale * log(times) + 1; }
+
+/* Also sets yarn_gain, from mscale_all_dim. */
+static bool read_yarn(Import *m, const Rope *r) {
+  static const char *const names[] = {"rope_type",
+                                      "type",
+                                      "rope_theta",
+                                      "factor",
+                                      "beta_fast",
+                                      "beta_slow",
+                                      "mscale",
+                                      "mscale_all_dim",
+                                      "attention_factor",
+                                      "truncate",
+                                      "original_max_position_embeddings",
+                                      "partial_rotary_factor"};
+  const cJSON *truncate = member(r->object, "truncate");
+  const double factor = positive(m, r, "factor"), fast = positive_or(m, r, "beta_fast", 32),
+               slow = positive_or(m, r, "beta_slow", 1),
+               context = positive_or(m, r, names[10], known_number(m, "max_position_embeddings"));
+  const bool scaled = member(r->object, "mscale") && member(r->object, "mscale_all_dim");
+  const double one = scaled ? positive(m, r, "mscale") : 1, all = positive_or(m, r, "mscale_all_dim", 1);
+  if (!factor || !fast || !slow || !context || !one || !all || !only_members(m, r, names, 12))
+    return false;
+  if (truncate && !cJSON_IsTrue(truncate)) {
+    refuse_field(m, format("%s.truncate", r->field), "false", "true");
+    return false;
+  }
+  const double gain = scaled ? yarn_gain(factor, one) / yarn_gain(factor, all) : yarn_gain(factor, 1),
+               attention = positive_or(m, r, "attention_factor", gain);
+  if (!attention)
+    return false;
+  set_known(m, "yarn_gain", member(r->object, "mscale_all_dim") ? number_text(yarn_gain(factor, all)) : "");
+  set_known(m, "scaling",
+            format("[%s, %s, %s, %s, %s]", number_text(factor), number_text(fast), number_text(slow),
+                   number_text(context), number_text(attention)));
+  return true;
+}
+
 static bool read_plain(Import *m, const Rope *r) {
   static const char *const names[] = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
   return only_members(m, r, names, 4);
@@ -86,8 +131,10 @@ static bool read_object(Import *m, const Rope *r, bool scalings) {
     return read_linear(m, r);
   if (scalings && !strcmp(name, "llama3"))
     return read_llama3(m, r);
+  if (scalings && !strcmp(name, "yarn"))
+    return read_yarn(m, r);
   refuse_field(m, format("%s.rope_type", r->field), make_utf8(format("'%.100s'", name)),
-               scalings ? "default, linear, llama3" : "default");
+               scalings ? "default, linear, llama3, yarn" : "default");
   return false;
 }
 

@@ -43,8 +43,9 @@ static bool shape_expert_linear(ShapeRule *r) {
     return fails(r, WEIGHT, weight->rank - 1,
                  format("a weight [experts, out, %lld], the same for all samples", (long long)in));
   const Value *experts = rule_value(r, EXPERTS);
-  if (experts->classes > weight->dim[0])
-    return fails(r, WEIGHT, 0, format("a matrix for each of %lld experts", (long long)experts->classes));
+  if (experts->classes > weight->dim[0] + rule_int(r, "drops"))
+    return fails(r, WEIGHT, 0,
+                 format("a matrix for each of %lld experts", (long long)experts->classes - rule_int(r, "drops")));
   if (experts->shape.rank == MAX_RANK)
     return fails(r, EXPERTS, -1, format("at most %d axes", MAX_RANK - 1));
   Shape y = experts->shape;
@@ -74,14 +75,15 @@ static void derive_expert_linear(Gradients *d, int node) {
   Graph *g = grad_graph(d);
   const int *in = g->nodes.at[node].in, dy = grad_of(d, node, 0);
   const Shape x = *in_shape(g, node, X), experts = *in_shape(g, node, EXPERTS);
+  Attr drops[MAX_ATTR] = {{.number = node_number(&g->nodes.at[node], "drops")}};
   if (grad_wanted(d, node, X)) {
     Attr last[MAX_ATTR] = {{.number = 1}, {.number = 2}};
     const int rows[3] = {dy, grad_build(d, node, &op_transpose, &in[WEIGHT], 1, last), in[EXPERTS]};
-    const int dx = grad_build(d, node, &op_expert_linear, rows, 3, NULL);
+    const int dx = grad_build(d, node, &op_expert_linear, rows, 3, drops);
     grad_add(d, node, X, is_shared(&x, &experts) ? sum_over_experts(d, node, dx, &x) : dx);
   }
   if (grad_wanted(d, node, WEIGHT)) {
-    Attr count[MAX_ATTR] = {{.number = (double)in_shape(g, node, WEIGHT)->dim[0]}};
+    Attr count[MAX_ATTR] = {drops[0], {.number = (double)in_shape(g, node, WEIGHT)->dim[0]}};
     const int factors[3] = {g->nodes.at[node].in[X], dy, g->nodes.at[node].in[EXPERTS]};
     grad_add(d, node, WEIGHT, grad_build(d, node, &op_expert_linear_weights, factors, 3, count));
   }
@@ -117,9 +119,10 @@ static void evaluate_expert_linear(const Graph *g, int node, int64_t batch, cons
   const int64_t each = is_shared(in_shape(g, node, X), experts) ? experts->dim[experts->rank - 1] : 1;
   for (int64_t r = 0; r < rows; r++)
     for (int64_t i = 0; i < n; i++) {
+      const bool dropped = (int64_t)in[EXPERTS][r] == weight->dim[0];
       const double *x = in[X] + r / each * k, *w = in[WEIGHT] + ((int64_t)in[EXPERTS][r] * n + i) * k;
       double sum = 0;
-      for (int64_t j = 0; j < k; j++)
+      for (int64_t j = 0; j < k && !dropped; j++)
         sum += x[j] * w[j];
       out[0][r * n + i] = sum;
     }
@@ -132,7 +135,7 @@ static void evaluate_weights(const Graph *g, int node, int64_t batch, const doub
   const int64_t each = is_shared(in_shape(g, node, X), experts) ? experts->dim[experts->rank - 1] : 1;
   memset(out[0], 0, (size_t)shape_elements(weight) * sizeof *out[0]);
   for (int64_t r = 0; r < rows; r++)
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n && (int64_t)in[EXPERTS][r] < weight->dim[0]; i++)
       for (int64_t j = 0; j < k; j++)
         out[0][((int64_t)in[EXPERTS][r] * n + i) * k + j] += in[DY][r * n + i] * in[X][r / each * k + j];
 }
@@ -186,7 +189,7 @@ typedef struct Grouped {
 } Grouped;
 
 /* x: rows of `in` elements; y: rows of `out`; weight: [count, out, in] */
-static Grouped describe(const Place *x, const Place *y, const Place *experts, const Place *weight) {
+static Grouped describe(const Node *n, const Place *x, const Place *y, const Place *experts, const Place *weight) {
   const Place *places[] = {x, y, experts};
   const int last = experts->rank - 1;
   const bool shared = x->rank == experts->rank;
@@ -208,15 +211,16 @@ static Grouped describe(const Place *x, const Place *y, const Place *experts, co
                                 .experts_chosen = experts->stride[last],
                                 .weight_expert = weight->stride[0],
                                 .weight_out = weight->stride[1],
-                                .weight_in = weight->stride[2]};
+                                .weight_in = weight->stride[2],
+                                .drops = node_int(n, "drops") != 0};
   return d;
 }
 
 static Grouped describe_forward(const Site *site) {
-  return describe(&site->in[X], &site->out[0], &site->in[EXPERTS], &site->in[WEIGHT]);
+  return describe(site->node, &site->in[X], &site->out[0], &site->in[EXPERTS], &site->in[WEIGHT]);
 }
 static Grouped describe_weights(const Site *site) {
-  return describe(&site->in[X], &site->in[DY], &site->in[EXPERTS], &site->out[0]);
+  return describe(site->node, &site->in[X], &site->in[DY], &site->in[EXPERTS], &site->out[0]);
 }
 
 static void grouped_object(Call *c, const Grouped *d, const char *function) {
@@ -243,6 +247,8 @@ static void grouped_object(Call *c, const Grouped *d, const char *function) {
   *c = (Call){.function = function, .object = "pd_experts", .outer = d->outer};
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
     field_int(c, fields[i].name, fields[i].value);
+  if (s->drops)
+    field_bool(c, "drops", true);
   pass_object(c);
 }
 
@@ -281,10 +287,11 @@ static int64_t scratch_weights(const Site *site) {
 /* ---- the primitives ----------------------------------------------------------------------------- */
 
 /* The product of each row with the matrix of each of its experts: x[.., in] and experts[.., k] give [.., k, out]. Rows
- * x[.., k, in] are one for each of the experts. Every row is multiplied, whatever the experts' shares are. */
+ * x[.., k, in] are one for each of the experts. Every row is multiplied, whatever the experts' shares are. With drops = true
+ * expert n is none: its rows are zeros and take no time. */
 const Op op_expert_linear = {
     .name = "expert_linear",
-    .signature = "expert_linear(x[.., in], weight[n, out, in], experts[.., k])",
+    .signature = "expert_linear(x[.., in], weight[n, out, in], experts[.., k], drops = false)",
     .kind = OP_CALL,
     .transposes = true,
     .linear = LINEAR_IN_EACH,
@@ -292,6 +299,7 @@ const Op op_expert_linear = {
     .min_in = 3,
     .max_in = 3,
     .no_gradient = 1u << EXPERTS,
+    .attr = {{"drops", ATTR_BOOL, false, 0}},
     .shape = shape_expert_linear,
     .derivative = derive_expert_linear,
     .cost = cost_expert_linear,
@@ -304,7 +312,7 @@ const Op op_expert_linear = {
 /* The gradient of expert_linear's weight, summed over all rows of each expert and the microbatch: [count, out, in]. */
 const Op op_expert_linear_weights = {
     .name = "expert_linear_weights",
-    .signature = "expert_linear_weights(x[.., in], dy[.., k, out], experts[.., k], count)",
+    .signature = "expert_linear_weights(x[.., in], dy[.., k, out], experts[.., k], drops, count)",
     .kind = OP_CALL,
     .transposes = true,
     .adds = true,
@@ -313,7 +321,7 @@ const Op op_expert_linear_weights = {
     .divide = divide_weights,
     .min_in = 3,
     .max_in = 3,
-    .attr = {{"count", ATTR_INT, true, 0}},
+    .attr = {{"drops", ATTR_BOOL, false, 0}, {"count", ATTR_INT, true, 0}},
     .shape = shape_weights,
     .cost = cost_weights,
     .evaluate = evaluate_weights,

@@ -130,9 +130,9 @@ struct Op {
   bool varies;         /* a computed source that differs between microbatches */
   bool of_microbatch;  /* the number of samples in a microbatch */
   bool trains;         /* identity on the first operand in inference */
-  /* its first operand is a buffer, to which its derivative always assigns a share (grad_share), even without a
-   * gradient */
-  bool averages;
+  /* its first operand is a buffer, to which its derivative always assigns a share (grad_share), even without a gradient:
+   * the name of the attribute with the rate of the update, "momentum" of an average or "rate" of a balance; NULL: none */
+  const char *moves_by;
   bool strided_out; /* a call that can access parts of larger buffers, with rows of stride 1 */
   /* it reads any strides and, with strided_out, writes a result whose second-last axis has stride 1 */
   bool transposes;
@@ -283,8 +283,8 @@ extern const Op op_attention, op_attention_gradient, op_cached_attention;
 extern const Op op_keep, op_cached_rows;
 extern const Op op_lstm, op_lstm_gradient, op_cached_lstm;
 extern const Op op_step, op_state, op_recurrence, op_scan; /* ops/scan.h */
-extern const Op op_top_k, op_top_k_gradient;
-extern const Op op_expert_linear, op_expert_linear_weights, op_expert_sum;
+extern const Op op_top_k, op_top_k_gradient, op_biased_top_k;
+extern const Op op_within_capacity, op_expert_linear, op_expert_linear_weights, op_expert_sum;
 extern const Op op_convolution, op_convolution_backward, op_convolution_weights;
 extern const Op op_max_pool, op_max_pool_gradient, op_average_pool, op_average_pool_gradient,
     op_adaptive_average_pool, op_adaptive_average_pool_gradient;

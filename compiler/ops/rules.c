@@ -122,6 +122,18 @@ bool rule_token(ShapeRule *r, int i) {
   return false;
 }
 
+bool rule_buffer(ShapeRule *r, int i) {
+  const Value *v = rule_value(r, i);
+  const Node *n = &r->g->nodes.at[v->node];
+  if (n->op->source == SOURCE_PARAMETER && r->g->params.at[node_int(n, "index")].buffer)
+    return true;
+  Diagnostic *d =
+      error_at(r->span, "PD0340", "'%s' needs a buffer, and '%s' is not a buffer", r->op->name, v->name);
+  note_at(d, v->span, "the value comes from here");
+  help(d, "declare a buffer: 'buffer %s[...] = zeros;'", v->name);
+  return false;
+}
+
 void rule_key(ShapeRule *r, const char *prefix) {
   Attr *key = rule_attr(r, "$key");
   Name path = r->g->scopes.at[r->scope].path;

@@ -25,6 +25,7 @@ void rule_origin(ShapeRule *r, Diagnostic *d, int i, int axis);
 bool rule_f32(ShapeRule *r, int i);
 bool rule_all_f32(ShapeRule *r);
 bool rule_token(ShapeRule *r, int i);
+bool rule_buffer(ShapeRule *r, int i);
 /* Fills in "$key" of a random op: the instance's path, the prefix, and the number of such ops before it there. */
 void rule_key(ShapeRule *r, const char *prefix);
 /* Makes the axis attribute count from the left; it must be one of the operand's `rank` axes. */

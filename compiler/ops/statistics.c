@@ -30,11 +30,6 @@ const Op op_microbatch = {
 
 /* ---- running_average -------------------------------------------------------------------------- */
 
-static bool is_buffer(const ShapeRule *r, int i) {
-  const Node *n = &r->g->nodes.at[rule_value(r, i)->node];
-  return n->op->source == SOURCE_PARAMETER && r->g->params.at[node_int(n, "index")].buffer;
-}
-
 static bool shape_running_average(ShapeRule *r) {
   static const char *const names[] = {NULL, "statistic", "value"};
   double momentum = rule_attr(r, "momentum")->number;
@@ -44,13 +39,8 @@ static bool shape_running_average(ShapeRule *r) {
     error_at(r->span, "PD0202", "'running_average' takes a momentum from 0 to 1, not %g", momentum);
     return false;
   }
-  if (!is_buffer(r, 0)) {
-    Diagnostic *d = error_at(r->span, "PD0340", "'running_average' needs a buffer, and '%s' is not a buffer",
-                             rule_value(r, 0)->name);
-    note_at(d, rule_value(r, 0)->span, "the value comes from here");
-    help(d, "declare a buffer: 'buffer %s[...] = zeros;'", rule_value(r, 0)->name);
+  if (!rule_buffer(r, 0))
     return false;
-  }
   for (int i = 1; i < 3; i++) {
     if (shape_equal(rule_shape(r, i), rule_shape(r, 0)))
       continue;
@@ -90,7 +80,7 @@ const Op op_running_average = {
     .signature = "running_average(buffer, statistic, value, momentum = 0.1)",
     .kind = OP_POINTWISE,
     .trains = true,
-    .averages = true,
+    .moves_by = "momentum",
     .divide = divide_pointwise,
     .min_in = 3,
     .max_in = 3,

@@ -16,17 +16,18 @@ enum {
 
 typedef pd_experts Experts;
 
-/* Rows start[i] to start[i + 1] of `row` are those of expert i, its tiles tile[i] to tile[i + 1]. */
+/* Rows start[i] to start[i + 1] of `row` are those of expert i, or of none, its tiles tile[i] to tile[i + 1]. */
 struct List {
   int32_t *start, *tile, *share, *row;
 };
 
 static List list_in(const Experts &e, void *scratch) {
+  const int64_t n = pd_cuda_expert_lists(&e);
   List l;
   l.start = reinterpret_cast<int32_t *>(pd_scratch_begin(scratch));
-  l.tile = l.start + e.count + 1;
-  l.share = l.tile + e.count + 1;
-  l.row = l.share + PD_EXPERT_SHARES * e.count;
+  l.tile = l.start + n + 1;
+  l.share = l.tile + n + 1;
+  l.row = l.share + PD_EXPERT_SHARES * n;
   return l;
 }
 
@@ -38,13 +39,13 @@ static __device__ int32_t expert_of(const Experts &e, const int32_t *experts, in
 
 /* Each thread has a share of consecutive rows. */
 static __global__ void __launch_bounds__(PD_EXPERT_SHARES)
-    list_rows(Experts e, const int32_t *__restrict__ experts, List l) {
+    list_rows(Experts e, int64_t lists, const int32_t *__restrict__ experts, List l) {
   const int64_t thread = threadIdx.x, rows = e.rows * e.chosen;
   const int64_t begin = rows * thread / PD_EXPERT_SHARES, end = rows * (thread + 1) / PD_EXPERT_SHARES;
-  for (int64_t i = 0; i < e.count; i++) l.share[i * PD_EXPERT_SHARES + thread] = 0;
+  for (int64_t i = 0; i < lists; i++) l.share[i * PD_EXPERT_SHARES + thread] = 0;
   for (int64_t i = begin; i < end; i++) l.share[expert_of(e, experts, i) * PD_EXPERT_SHARES + thread]++;
   __syncthreads();
-  for (int64_t i = thread; i < e.count; i += PD_EXPERT_SHARES) { /* rows of earlier threads, and of all */
+  for (int64_t i = thread; i < lists; i += PD_EXPERT_SHARES) { /* rows of earlier threads, and of all */
     int32_t sum = 0;
     for (int j = 0; j < PD_EXPERT_SHARES; j++) {
       const int32_t own = l.share[i * PD_EXPERT_SHARES + j];
@@ -56,7 +57,7 @@ static __global__ void __launch_bounds__(PD_EXPERT_SHARES)
   __syncthreads();
   if (thread == 0) {
     l.start[0] = l.tile[0] = 0;
-    for (int64_t i = 0; i < e.count; i++) {
+    for (int64_t i = 0; i < lists; i++) {
       l.tile[i + 1] = l.tile[i] + (l.start[i + 1] + TILE - 1) / TILE;
       l.start[i + 1] += l.start[i];
     }
@@ -102,10 +103,10 @@ static __device__ Load load_of(int i, bool lines_first) {
   return {at / STEP, at % STEP};
 }
 
-/* The expert of a tile; -1: i is beyond the last tile. */
+/* The expert of a tile, or e.count for none; -1: i is beyond the last tile. */
 static __device__ int64_t expert_of_tile(const Experts &e, const int32_t *tile, int32_t i) {
-  int64_t first = 0, end = e.count; /* the last expert whose tiles do not begin behind i */
-  if (i >= tile[e.count]) return -1;
+  int64_t first = 0, end = e.count + (e.drops ? 1 : 0); /* the last list whose tiles do not begin behind i */
+  if (i >= tile[end]) return -1;
   while (end - first > 1) {
     const int64_t middle = (first + end) / 2;
     if (tile[middle] <= i)
@@ -130,7 +131,8 @@ static __global__ void __launch_bounds__(THREADS)
   if (threadIdx.x < TILE) row[threadIdx.x] = static_cast<int>(threadIdx.x) < rows ? l.row[begin + threadIdx.x] : 0;
   __syncthreads();
   float sum[EACH][EACH] = {};
-  for (int64_t k = 0; k < e.in; k += STEP) {
+  const int64_t depth = expert < e.count ? e.in : 0;
+  for (int64_t k = 0; k < depth; k += STEP) {
     for (int i = 0; i < LOADS; i++) {
       const Load a = load_of(i, false), b = load_of(i, e.weight_out == 1);
       s.a[a.k][a.line] =
@@ -192,7 +194,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 static List listed(const Experts &e, const int32_t *experts, void *scratch) {
   const List l = list_in(e, scratch);
-  PD_LAUNCH(list_rows, 1, PD_EXPERT_SHARES, 0, pd_stream, e, experts, l);
+  PD_LAUNCH(list_rows, 1, PD_EXPERT_SHARES, 0, pd_stream, e, pd_cuda_expert_lists(&e), experts, l);
   return l;
 }
 
@@ -200,7 +202,8 @@ void pd_expert_linear(const struct pd_experts *of, pd_in x, pd_in weight, const 
                       void *scratch) {
   const Experts e = *of;
   const List l = listed(e, experts, scratch);
-  const int64_t rows = e.rows * e.chosen, most = rows / TILE + (e.count < rows ? e.count : rows);
+  const int64_t rows = e.rows * e.chosen, lists = pd_cuda_expert_lists(&e);
+  const int64_t most = rows / TILE + (lists < rows ? lists : rows);
   const dim3 grid(static_cast<unsigned>(most), pd_grid_all((e.out + TILE - 1) / TILE, "an expert's matrix"));
   pd_by_type(x.type, [&](auto of_x) {
     pd_by_type(weight.type, [&](auto of_weight) {
@@ -230,6 +233,30 @@ void pd_expert_linear_weights(const struct pd_experts *of, pd_in x, pd_in dy, co
                 static_cast<const Y *>(dy.at), l, dw, first);
     });
   });
+}
+
+/* A thread has an expert, and a block all rows of a sample. */
+static __global__ void __launch_bounds__(THREADS)
+    within_capacity(const int32_t *__restrict__ experts, int64_t rows, int64_t count, int64_t room,
+                    int32_t *__restrict__ kept) {
+  __shared__ int32_t some[THREADS];
+  const int64_t expert = static_cast<int64_t>(blockIdx.y) * THREADS + threadIdx.x, at = blockIdx.x * rows;
+  int64_t taken = 0;
+  for (int64_t first = 0; first < rows; first += THREADS) {
+    const int n = static_cast<int>(rows - first < THREADS ? rows - first : THREADS);
+    if (static_cast<int>(threadIdx.x) < n) some[threadIdx.x] = experts[at + first + threadIdx.x];
+    __syncthreads();
+    for (int i = 0; i < n; i++)
+      if (some[i] == expert) kept[at + first + i] = static_cast<int32_t>(taken++ < room ? expert : count);
+    __syncthreads();
+  }
+}
+
+void pd_within_capacity(const int32_t *experts, int64_t samples, int64_t rows, int64_t count, int64_t room,
+                        int32_t *kept) {
+  const dim3 grid(static_cast<unsigned>(samples),
+                  pd_grid_all((count + THREADS - 1) / THREADS, "a layer's experts"));
+  PD_LAUNCH(within_capacity, grid, THREADS, 0, pd_stream, experts, rows, count, room, kept);
 }
 
 template <typename Y, typename Sum>

@@ -12,7 +12,7 @@
 #include <vector>
 
 /* A parameter as the kernel sees it; byte offsets as in struct pd_parameter. */
-enum class Kind { KEPT, TRAINED, AVERAGE };
+enum class Kind { KEPT, TRAINED, AVERAGE, BALANCE };
 struct Entry {
   size_t offset;
   int64_t state;
@@ -21,7 +21,7 @@ struct Entry {
   int step;           /* pd_step_of() */
   bool bf16;
   Kind kind;
-  float left; /* decay of an average per batch */
+  float rate; /* decay of an average per batch; step of a balance */
 };
 
 static struct {
@@ -51,13 +51,15 @@ static Entry describe(const struct pd_parameter *p) {
              .step = pd_step_of(p),
              .bf16 = p->bf16,
              .kind = Kind::KEPT,
-             .left = 0};
+             .rate = 0};
   if (p->n_uses) {
     const struct pd_use *last = &p->uses[p->n_uses - 1];
     e.gradient = last->offset;
     e.gradient_here = last->stage == s->stage;
-    e.kind = p->buffer ? Kind::AVERAGE : Kind::TRAINED;
-    e.left = static_cast<float>(pd_power(1 - static_cast<double>(p->momentum), s->microbatches));
+    const bool balances = p->buffer && p->momentum == 0;
+    e.kind = balances ? Kind::BALANCE : p->buffer ? Kind::AVERAGE : Kind::TRAINED;
+    e.rate =
+        balances ? p->rate : static_cast<float>(pd_power(1 - static_cast<double>(p->momentum), s->microbatches));
   }
   return e;
 }
@@ -177,9 +179,10 @@ static __device__ void update_some(const Entry &e, const Run &r, const typename 
 #pragma unroll
     for (int m = 0; m < Rule::MOMENTS; m++) pd_put(r.moment[m] + i, moment[m]);
   }
-  if (e.kind == Kind::AVERAGE)
+  if (e.kind == Kind::AVERAGE || e.kind == Kind::BALANCE)
 #pragma unroll
-    for (int j = 0; j < N; j++) w[j] = e.left * w[j] + g[j];
+    for (int j = 0; j < N; j++)
+      w[j] = e.kind == Kind::AVERAGE ? e.rate * w[j] + g[j] : pd_balanced(w[j], g[j], e.rate);
   pd_put(r.to + i, w);
   if (r.rounded) pd_put(r.rounded + i, w);
   if (r.copied) pd_put(r.copied + i, w);
@@ -353,7 +356,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
   const Entry e = entries[c.parameter];
   const float *w = run_of<rules::given>(e, c, arrays).to;
   float *a = reinterpret_cast<float *>(averages + e.state) + c.first;
-  const bool copies = begins || e.kind == Kind::AVERAGE;
+  const bool copies = begins || e.kind == Kind::AVERAGE || e.kind == Kind::BALANCE;
   for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(c.n); i += THREADS)
     a[i] = copies ? w[i] : a[i] + rest * (w[i] - a[i]);
 }

@@ -443,10 +443,14 @@ PD_PLANNED int64_t pd_cuda_lstm_backward_scratch(const struct pd_lstm *l) {
 
 enum { PD_EXPERT_ROWS = 64, PD_EXPERT_SHARES = 256 }; /* rows of a tile; threads that list the rows */
 
-/* Integers: first rows and first tiles of the experts, each thread's count of each expert, the rows. */
+/* Of the rows of each expert, and of those without one. */
+PD_PLANNED int64_t pd_cuda_expert_lists(const struct pd_experts *e) { return e->count + (e->drops ? 1 : 0); }
+
+/* Integers: first rows and first tiles of the lists, each thread's count of each list, the rows. */
 PD_PLANNED int64_t pd_cuda_experts_scratch(const struct pd_experts *e) {
+  const int64_t lists = pd_cuda_expert_lists(e);
   return PD_SCRATCH_UNIT +
-         (2 * (e->count + 1) + PD_EXPERT_SHARES * e->count + e->rows * e->chosen) * (int64_t)sizeof(int32_t);
+         (2 * (lists + 1) + PD_EXPERT_SHARES * lists + e->rows * e->chosen) * (int64_t)sizeof(int32_t);
 }
 
 #endif

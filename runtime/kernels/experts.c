@@ -33,7 +33,9 @@ static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit 
 
 /* ---- scratch memory: the list of rows, then each thread's ------------------------------------------------- */
 
-static int64_t list_floats(const Experts *e) { return round_up(e->rows * e->chosen + 2 * (e->count + 1), 16); }
+/* Lists of rows: of each expert, and of those without one. */
+static int64_t lists(const Experts *e) { return e->count + (e->drops ? 1 : 0); }
+static int64_t list_floats(const Experts *e) { return round_up(e->rows * e->chosen + 2 * (lists(e) + 1), 16); }
 
 static int64_t chunk_rows(const Experts *e) { return smaller(CHUNK, round_up(e->rows * e->chosen, WIDEST_PANEL)); }
 /* Equal blocks of `in`, but for the last. */
@@ -58,7 +60,7 @@ size_t pd_expert_linear_weights_scratch(const Experts *e, int threads) {
 
 /* ---- rows by expert ------------------------------------------------------------------------------------- */
 
-/* Rows start[i] to start[i + 1] of `row` are those of expert i; row * chosen + index is a number of a row. */
+/* Rows start[i] to start[i + 1] of `row` are those of expert i, or of none; row * chosen + index is a number of a row. */
 struct list {
   int32_t *start, *row;
 };
@@ -68,14 +70,14 @@ static int32_t expert_of(const Experts *e, const int32_t *experts, int64_t i) {
 }
 
 static struct list list_rows(const Experts *e, const int32_t *experts, void *scratch) {
-  const int64_t rows = e->rows * e->chosen;
+  const int64_t rows = e->rows * e->chosen, n = lists(e);
   struct list l = {.start = scratch};
-  int32_t *next = l.start + e->count + 1;
-  l.row = next + e->count + 1;
-  memset(next, 0, (size_t)(e->count + 1) * sizeof *next);
+  int32_t *next = l.start + n + 1;
+  l.row = next + n + 1;
+  memset(next, 0, (size_t)(n + 1) * sizeof *next);
   for (int64_t i = 0; i < rows; i++) next[expert_of(e, experts, i) + 1]++;
-  for (int64_t i = 0; i < e->count; i++) next[i + 1] += next[i];
-  memcpy(l.start, next, (size_t)(e->count + 1) * sizeof *next);
+  for (int64_t i = 0; i < n; i++) next[i + 1] += next[i];
+  memcpy(l.start, next, (size_t)(n + 1) * sizeof *next);
   for (int64_t i = 0; i < rows; i++) l.row[next[expert_of(e, experts, i)]++] = (int32_t)i;
   return l;
 }
@@ -214,6 +216,15 @@ static void write_rows(const Experts *e, const float *sum, int64_t sum_row, cons
     }
 }
 
+static void write_zeros(const Experts *e, const struct list *l, pd_out y) {
+  enum { PART = 256 };
+  const float zeros[PART] = {0};
+#pragma omp parallel for schedule(static)
+  for (int64_t r = l->start[e->count]; r < l->start[e->count + 1]; r++)
+    for (int64_t i = 0; i < e->out; i += PART)
+      pd_write(y, y_at(e, l->row[r]) + i, zeros, smaller(PART, e->out - i));
+}
+
 void pd_expert_linear(const Experts *e, pd_in x, pd_in weight, const int32_t *experts, pd_out y, void *scratch) {
   const struct list l = list_rows(e, experts, scratch);
   const int64_t strips = (e->out + STRIP - 1) / STRIP, sum_row = chunk_rows(e);
@@ -237,6 +248,7 @@ void pd_expert_linear(const Experts *e, pd_in x, pd_in weight, const int32_t *ex
       write_rows(e, sum, sum_row, l.row + r, n, first, matrix_rows, y);
     }
   }
+  if (e->drops) write_zeros(e, &l, y);
 }
 
 /* ---- gradients of matrices -------------------------------------------------------------------------------- */
@@ -310,6 +322,22 @@ void pd_expert_linear_weights(const Experts *e, pd_in x, pd_in dy, const int32_t
                smaller(STRIP_OF_WEIGHTS, e->in - column), packed + omp_get_thread_num() * weights_floats(e),
                dw + expert * e->out * e->in, first);
   }
+}
+
+/* ---- capacity --------------------------------------------------------------------------------------------- */
+
+void pd_within_capacity(const int32_t *experts, int64_t samples, int64_t rows, int64_t count, int64_t room,
+                        int32_t *kept) {
+  enum { BLOCK = 1024 }; /* experts at a time */
+#pragma omp parallel for schedule(static)
+  for (int64_t s = 0; s < samples; s++)
+    for (int64_t first = 0; first < count; first += BLOCK) {
+      int64_t taken[BLOCK] = {0};
+      for (int64_t i = s * rows; i < (s + 1) * rows; i++) {
+        const int64_t expert = experts[i] - first;
+        if (expert >= 0 && expert < BLOCK) kept[i] = taken[expert]++ < room ? experts[i] : (int32_t)count;
+      }
+    }
 }
 
 /* ---- sums over experts ------------------------------------------------------------------------------------ */

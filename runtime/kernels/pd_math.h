@@ -231,6 +231,11 @@ PD_MATH float pd_share(float momentum, int64_t following) {
   return (float)((double)momentum * pd_power(1 - (double)momentum, following));
 }
 
+/* A bias after an update: a step of `rate` in the direction of the sum of its shares. */
+PD_MATH float pd_balanced(float bias, float sum, float rate) {
+  return bias + rate * (float)((sum > 0.0f) - (sum < 0.0f));
+}
+
 /* ---- random numbers ------------------------------------------------------------------------- */
 
 /* Philox 4x32-10: Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (SC 2011). */

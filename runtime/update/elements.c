@@ -51,10 +51,16 @@ static void average_of_batch(const struct pd_parameter *p, int64_t n, const stru
   for (int64_t i = 0; i < n; i++) r->to[i] = left * r->from[i] + r->gradient[i];
 }
 
+static void balance_of_batch(const struct pd_parameter *p, int64_t n, const struct pd_updated *r) {
+  for (int64_t i = 0; i < n; i++) r->to[i] = pd_balanced(r->from[i], r->gradient[i], p->rate);
+}
+
 /* A parameter without a gradient keeps its value, as in PyTorch. */
 void pd_update_some(const struct pd_parameter *p, int64_t n, const struct pd_updated *r, pd_elements *elements,
                     const void *step) {
-  if (p->buffer)
+  if (p->buffer && p->momentum == 0)
+    balance_of_batch(p, n, r);
+  else if (p->buffer)
     average_of_batch(p, n, r);
   else if (!r->gradient && r->from != r->to)
     memcpy(r->to, r->from, (size_t)n * sizeof(float));

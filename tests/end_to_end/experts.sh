@@ -35,13 +35,21 @@ make muon2 2 --stages 2 --schedule flush -D "optimizer=muon(lr = 0.01)" && same 
 "$pdc" -d e -fsyntax-only -D "optimizer=muon()" "$top/models/mixtral_mini.pdm" 2>&1 | grep -q "experts.down_proj.*hidden" ||
   complain "matrices of experts are not hidden"
 make tensor 2 --tensor 2 --stages 1 --schedule flush
+# A capacity is one of a sample, so the dropped choices do not depend on microbatches, stages or shards.
+make bounded 1 --schedule flush -D capacity=0.8
+make bounded2 2 --stages 2 --schedule flush -D capacity=0.8 --recompute on && same bounded bounded2
+make bounded_whole 1 --schedule flush -D capacity=0.8 --microbatch 8
+make bounded_tensor 2 --tensor 2 --stages 1 --schedule flush -D capacity=0.8
 
-python3 - <<'PY' || complain "--tensor 2 is not what one rank is"
+python3 - <<'PY' || complain "--tensor 2 or other microbatches are not what one rank is"
 import json
-losses = lambda path: [x["loss"] for x in map(json.loads, open(path)) if "loss" in x]
-a, b = losses("flush.jsonl"), losses("tensor.jsonl")
-worst = max(abs(x - y) / abs(x) for x, y in zip(a, b))
-assert len(a) == len(b) == 12 and a[0] != a[-1] and worst < 1e-5, worst
+logged = lambda path: [x for x in map(json.loads, open(path)) if "loss" in x]
+for one, others in (("flush", ["tensor"]), ("bounded", ["bounded_whole", "bounded_tensor"])):
+    for other in others:
+        a, b = logged(one + ".jsonl"), logged(other + ".jsonl")
+        worst = max(abs(x["loss"] - y["loss"]) / abs(x["loss"]) for x, y in zip(a, b))
+        assert len(a) == len(b) == 12 and a[0]["loss"] != a[-1]["loss"] and worst < 1e-5, (other, worst)
+        assert one == "flush" or all(0.05 < x["dropped"] < 0.9 and x["dropped"] == y["dropped"] for x, y in zip(a, b))
 PY
 
 # The weights again, with a tensor for each expert.

@@ -735,8 +735,10 @@ def mamba():
 
 
 def experts():
-    shapes = {"given.weight": (40, 28), "probe.weight": (40, 59), "mixture.gate.weight": (6, 10),
+    shapes = {"given.weight": (40, 28), "probe.weight": (40, 69), "mixture.gate.weight": (6, 10),
               "mixture.experts.gate_up_proj": (6, 14, 10), "mixture.experts.down_proj": (6, 10, 7),
+              "bounded.gate.weight": (6, 10), "bounded.experts.gate_up_proj": (6, 14, 10),
+              "bounded.experts.down_proj": (6, 10, 7),
               "mlp.up_proj": (4, 9, 8), "mlp.down_proj": (4, 8, 9)}
     case = Case("experts", 4, 10, shapes)
     scores = case.w["given.weight"][:, 16:]
@@ -760,9 +762,9 @@ def experts():
         total = total + (largest(scores, 12)[0] * p[..., 17:29]).mean()
         total = total + (F.one_hot(largest(scores, 1)[1][..., 0], 12) * scores * p[..., 47:59]).mean()
 
-        def gated(i, x):
-            gate, up = F.linear(x, w["mixture.experts.gate_up_proj"][i]).chunk(2, -1)
-            return F.linear(F.silu(gate) * up, w["mixture.experts.down_proj"][i])
+        def gated(i, x, of="mixture"):
+            gate, up = F.linear(x, w[of + ".experts.gate_up_proj"][i]).chunk(2, -1)
+            return F.linear(F.silu(gate) * up, w[of + ".experts.down_proj"][i])
 
         x = given[..., :10]
         logits = F.linear(x, w["mixture.gate.weight"])
@@ -772,6 +774,14 @@ def experts():
         total = total + (y * p[..., 29:39]).mean() + 0.01 * logits.logsumexp(-1).square().mean()
         shares = F.one_hot(chosen, 6).double().mean(1).sum(1)
         total = total + 0.1 * 6 * (shares * every.mean(1)).sum(-1).mean()
+
+        # Each expert has room for ceil(0.8 * 10 * 2 / 6) = 3 rows of a sample, in the order of positions and choices.
+        weights, chosen = largest(F.linear(x, w["bounded.gate.weight"]).softmax(-1), 2)
+        rank = F.one_hot(chosen.flatten(1), 6).cumsum(1).gather(2, chosen.flatten(1)[..., None]).reshape(chosen.shape)
+        weights = weights / weights.sum(-1, keepdim=True) * (rank <= 3)
+        y = mixed(x, weights, chosen, 6, lambda i, x: gated(i, x, "bounded"))
+        total = total + (y * p[..., 59:69]).mean() + (rank > 3).double().mean()
+        assert 0.1 < (rank > 3).double().mean() < 0.5
 
         def plain(i, x):
             return F.linear(F.gelu(F.linear(x, w["mlp.up_proj"][i])), w["mlp.down_proj"][i])

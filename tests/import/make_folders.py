@@ -21,13 +21,20 @@ small = {"vocab_size": VOCAB, "hidden_size": 16, "intermediate_size": 24, "num_h
          "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None, "attn_implementation": "eager"}
 llama3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 64, "rope_theta": 500.0}
+yarn = {"rope_type": "yarn", "factor": 4.0, "beta_fast": 1.5, "beta_slow": 0.2, "mscale": 0.7, "mscale_all_dim": 0.9,
+        "original_max_position_embeddings": 8, "rope_theta": 50.0}
 linear = {"rope_type": "linear", "factor": 2.5, "rope_theta": 10000.0}
+latent = {"num_key_value_heads": 4, "kv_lora_rank": 6, "q_lora_rank": 10, "qk_rope_head_dim": 6, "qk_nope_head_dim": 5,
+          "v_head_dim": 3, "moe_intermediate_size": 12, "experts_implementation": "eager"}
 cases = {
     "llama": (hf.LlamaConfig, hf.LlamaForCausalLM, {"rms_norm_eps": 1e-5}),
     "llama3": (hf.LlamaConfig, hf.LlamaForCausalLM,
                {"head_dim": 8, "rope_parameters": llama3, "tie_word_embeddings": True}),
     "llama_biases": (hf.LlamaConfig, hf.LlamaForCausalLM,
                      {"attention_bias": True, "mlp_bias": True, "rope_parameters": linear}),
+    "llama_yarn": (hf.LlamaConfig, hf.LlamaForCausalLM,
+                   {"rope_parameters": {"rope_type": "yarn", "factor": 3.0, "original_max_position_embeddings": 8,
+                                        "rope_theta": 300.0}}),
     "mistral": (hf.MistralConfig, hf.MistralForCausalLM, {"head_dim": 6, "sliding_window": 5}),
     "qwen2": (hf.Qwen2Config, hf.Qwen2ForCausalLM,
               {"tie_word_embeddings": True, "num_hidden_layers": 3, "use_sliding_window": True, "sliding_window": 5,
@@ -62,6 +69,15 @@ cases = {
                          "norm_topk_prob": False, "num_hidden_layers": 6, "decoder_sparse_step": 2, "mlp_only_layers": [3],
                          "use_sliding_window": True, "sliding_window": 5, "attention_bias": True,
                          "tie_word_embeddings": True, "rope_parameters": linear}),
+    "deepseek_v3": (hf.DeepseekV3Config, hf.DeepseekV3ForCausalLM,
+                    {**latent, "first_k_dense_replace": 1, "n_routed_experts": 8,
+                     "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2, "n_shared_experts": 2,
+                     "rope_parameters": yarn}),
+    "deepseek_v3_plain": (hf.DeepseekV3Config, hf.DeepseekV3ForCausalLM,
+                          {**latent, "q_lora_rank": None, "first_k_dense_replace": 0, "n_routed_experts": 5,
+                           "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "n_shared_experts": 1,
+                           "norm_topk_prob": False, "routed_scaling_factor": 1.0, "rope_interleave": False,
+                           "attention_bias": True, "tie_word_embeddings": True}),
     "mixtral": (hf.MixtralConfig, hf.MixtralForCausalLM, {"num_local_experts": 3, "num_experts_per_tok": 2}),
 }
 updates = {"qwen3_moe": 10, "qwen3_moe_mixed": 10, "gemma3": 10}  # by default UPDATES
@@ -69,7 +85,10 @@ sharded = {"qwen2"}  # saved in several files with an index
 
 
 def randomise(model, around):
-    """Gains around 1, or 0 where the model adds 1; all large enough for every term to count."""
+    """Gains around 1, or 0 where the model adds 1; all large enough for every term to count. So are routers' biases."""
+    for name, b in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            torch.nn.init.normal_(b, 0.0, 0.3)
     for name, p in model.named_parameters():
         gain = p.dim() == 1 and name.endswith("weight")
         torch.nn.init.normal_(p, around if gain else 0.0, 0.2 if p.dim() == 1 else 0.3)

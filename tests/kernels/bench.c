@@ -1,5 +1,6 @@
 /* Rates of the kernels on one thread, each beside dnnl_sgemm at 1024 cubed measured alternately with
- * it: medians of the ratios. Usage: kernels_bench [REPETITIONS [convolution | product | attention | documents | lstm]] */
+ * it: medians of the ratios. Usage: kernels_bench [REPETITIONS [convolution | product | attention | documents | lstm |
+ * experts]] */
 #include "test.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -374,6 +375,48 @@ static void bench_recurrences(void) {
   }
 }
 
+/* ---- experts --------------------------------------------------------------------------------------------- */
+
+struct experts {
+  struct pd_experts sizes;
+  pd_in x, weight;
+  int32_t *chosen;
+  pd_out y;
+  void *scratch;
+};
+
+static void run_experts(void *work) {
+  struct experts *e = work;
+  (pd_expert_linear)(&e->sizes, e->x, e->weight, e->chosen, e->y, e->scratch);
+}
+
+static void bench_expert(const char *name, int64_t rows, int64_t chosen, int64_t count, int64_t in, int64_t out) {
+  struct experts e = {.sizes = {.rows = rows, .chosen = chosen, .count = count, .in = in, .out = out}};
+  e.sizes.x_row = in, e.sizes.x_column = e.sizes.y_column = 1;
+  e.sizes.y_row = chosen * out, e.sizes.y_chosen = out;
+  e.sizes.experts_row = chosen, e.sizes.experts_chosen = 1;
+  e.sizes.weight_expert = in * out, e.sizes.weight_out = in, e.sizes.weight_in = 1;
+  e.x = random_operand(rows * in, PD_F32), e.weight = random_operand(count * in * out, PD_F32);
+  e.y = (pd_out){floats(rows * chosen * out), PD_F32};
+  e.chosen = malloc((size_t)(rows * chosen) * sizeof *e.chosen);
+  for (int64_t i = 0; i < rows * chosen; i++) e.chosen[i] = (int32_t)(i * 7 % count);
+  e.scratch = floats((int64_t)pd_expert_linear_scratch(&e.sizes, 1) / 4 + 16);
+  measure(name, 2.0 * (double)(rows * chosen) * (double)in * (double)out, run_experts, &e);
+  free((void *)e.x.at), free((void *)e.weight.at), free(e.y.at), free(e.chosen), free(e.scratch);
+}
+
+/* The work of one of n ranks on 512 positions and 8 of 64 experts: 1/n of each matrix, or 1/n of the matrices on 1/n of the
+ * rows. */
+static void bench_experts(void) {
+  char name[64];
+  for (int64_t n = 1; n <= 8; n *= 2) {
+    snprintf(name, sizeof name, "experts, 1/%ld of each matrix", (long)n);
+    bench_expert(name, 512, 8, 64, 512, 1408 / n);
+    snprintf(name, sizeof name, "experts, 1/%ld of the matrices", (long)n);
+    bench_expert(name, 512 / n, 8, 64 / n, 512, 1408);
+  }
+}
+
 int main(int argc, char **argv) {
   static const struct {
     const char *name;
@@ -382,7 +425,8 @@ int main(int argc, char **argv) {
               {"product", bench_layers},
               {"attention", bench_heads},
               {"documents", bench_documents},
-              {"lstm", bench_recurrences}};
+              {"lstm", bench_recurrences},
+               {"experts", bench_experts}};
   const char *only = argc > 2 ? argv[2] : NULL;
   if (argc > 1) repetitions = atoi(argv[1]);
   if (repetitions < 1 || repetitions > MAX_REPETITIONS) pd_fail("REPETITIONS is 1 to %d", MAX_REPETITIONS);

@@ -45,7 +45,7 @@ static void test_forward(const struct data *d, enum pd_type type) {
     for (int64_t i = 0; i < e->rows * e->chosen; i++)
       for (int64_t n = 0; n < e->out; n++) {
         double want = 0, scale = 0;
-        for (int64_t k = 0; k < e->in; k++) {
+        for (int64_t k = 0; k < e->in && expert_of(d, i) < e->count; k++) {
           const double p =
               (double)d->x_is[x_at(d, i) + k * e->x_column] *
               (double)d->w_is[expert_of(d, i) * e->weight_expert + n * e->weight_out + k * e->weight_in];
@@ -74,7 +74,7 @@ static void test_weights(const struct data *d) {
   float *before = random_floats(n_w), *one = floats(n_w), *got = floats(n_w);
   double *want = calloc((size_t)n_w, sizeof *want), *scale = calloc((size_t)n_w, sizeof *scale);
   for (int64_t i = 0; i < e->rows * e->chosen; i++)
-    for (int64_t n = 0; n < e->out; n++)
+    for (int64_t n = 0; n < e->out && expert_of(d, i) < e->count; n++)
       for (int64_t k = 0; k < e->in; k++) {
         const double p =
             (double)d->dy_is[y_at(d, i) + n * e->y_column] * (double)d->x_is[x_at(d, i) + k * e->x_column];
@@ -100,11 +100,12 @@ static void test_weights(const struct data *d) {
   free(before), free(one), free(got), free(want), free(scale);
 }
 
-/* form: bits of 1 a row for all experts, 2 matrices transposed, 4 y's columns apart, as of a view, 8 experts [chosen][rows] */
+/* form: bits of 1 a row for all experts, 2 matrices transposed, 4 y's columns apart, as of a view, 8 experts [chosen][rows],
+ * 16 rows without an expert */
 static void test(int64_t rows, int64_t chosen, int64_t count, int64_t in, int64_t out, int form,
                  enum pd_type type) {
-  const bool shared = form & 1, turned = form & 2, apart = form & 4, by_choice = form & 8;
-  struct data d = {.e = {.rows = rows, .chosen = chosen, .count = count, .in = in, .out = out}};
+  const bool shared = form & 1, turned = form & 2, apart = form & 4, by_choice = form & 8, drops = form & 16;
+  struct data d = {.e = {.rows = rows, .chosen = chosen, .count = count, .in = in, .out = out, .drops = drops}};
   const int64_t x_width = in + 5;
   d.e.x_row = shared ? x_width : chosen * x_width, d.e.x_chosen = shared ? 0 : x_width, d.e.x_column = 1;
   d.e.y_row = chosen * out, d.e.y_chosen = apart ? 1 : out, d.e.y_column = apart ? chosen : 1;
@@ -115,7 +116,10 @@ static void test(int64_t rows, int64_t chosen, int64_t count, int64_t in, int64_
   d.x = operand(d.x_is, d.n_x, type), d.w = operand(d.w_is, d.n_w, type), d.dy = operand(d.dy_is, d.n_y, type);
   d.experts = malloc((size_t)(rows * chosen) * sizeof *d.experts);
   for (int64_t i = 0; i < rows * chosen; i++) /* half of them choose the last expert, none the first of many */
-    d.experts[i] = (int32_t)(i % 2 ? count - 1 : count > 2 ? 1 + i * 7 % (count - 1) : i * 7 % count);
+    d.experts[i] = (int32_t)(drops && i % 5 == 3 ? count
+                             : i % 2             ? count - 1
+                             : count > 2         ? 1 + i * 7 % (count - 1)
+                                                 : i * 7 % count);
   if (!apart) test_forward(&d, type);
   test_weights(&d);
   free((void *)d.x.at), free((void *)d.w.at), free((void *)d.dy.at);
@@ -141,18 +145,40 @@ static void test_sum(int64_t rows, int64_t chosen, int64_t width, enum pd_type t
   free(y_is), free(weights), free(got), free((void *)y.at);
 }
 
+static void test_capacity(int64_t samples, int64_t rows, int64_t count, int64_t room) {
+  int32_t *experts = malloc((size_t)(samples * rows) * sizeof *experts),
+          *got = malloc((size_t)(samples * rows) * 4);
+  for (int64_t i = 0; i < samples * rows; i++) experts[i] = (int32_t)(i * i % 7 * 5 % count);
+  for (int threads = 1; threads <= 3; threads += 2) {
+    omp_set_num_threads(threads);
+    pd_within_capacity(experts, samples, rows, count, room, got);
+    for (int64_t i = 0; i < samples * rows; i++) {
+      int64_t before = 0;
+      for (int64_t j = i / rows * rows; j < i; j++) before += experts[j] == experts[i];
+      if (got[i] == (before < room ? experts[i] : count)) continue;
+      printf("FAIL row %ld within a capacity of %ld, %d threads\n", (long)i, (long)room, threads);
+      failures++;
+    }
+  }
+  free(experts), free(got);
+}
+
 int main(void) {
+  test_capacity(1, 1, 1, 1);
+  test_capacity(3, 40, 5, 6);
+  test_capacity(2, 30, 2500, 2);
   for (int type = 0; type < 2; type++) {
     test_sum(7, 3, 5, type ? PD_BF16 : PD_F32);
     test_sum(20, 8, 600, type ? PD_BF16 : PD_F32);
   }
-  for (int form = 0; form < 16; form++)
+  for (int form = 0; form < 32; form++)
     for (int type = 0; type < 2; type++) {
       test(7, 2, 3, 5, 9, form, type ? PD_BF16 : PD_F32);
       test(130, 3, 5, 70, 45, form, type ? PD_BF16 : PD_F32);
     }
   test(1, 1, 1, 1, 1, 0, PD_F32);
   test(2, 2, 64, 33, 160, 1, PD_F32);
+  test(9, 1, 2, 3, 700, 16, PD_F32);    /* rows of zeros longer than a part */
   test(300, 4, 2, 40, 300, 1, PD_F32);  /* more rows than a block of a gradient's sum */
   test(50, 2, 4, 1100, 130, 0, PD_F32); /* more than a block of a product's sum */
   test(20, 2, 2, 9000, 40, 0, PD_F32);  /* narrow strips */

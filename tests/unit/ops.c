@@ -567,6 +567,28 @@ static void test_top_k(void **state) {
     }
 }
 
+/* Scores with a bias, in groups. The bias gets no gradient, but what its indices were chosen less often than the mean. */
+static void test_biased_top_k(void **state) {
+  (void)state;
+  for (int groups = 1; groups <= 3; groups += 2) {
+    Graph *g = new_graph();
+    Attr attr[MAX_ATTR] = {{.number = 2}, {.number = groups}, {.number = groups > 1 ? 2 : 1}, {.number = 0.5}};
+    int in[2] = {new_buffer(g, "bias", SHAPE(6)), operand(g, "scores", true, SHAPE(4, 6))};
+    int node = graph_node(g, &op_biased_top_k, in, 2, attr, 0, NO_SPAN);
+    check(g, graph_output(g, node, 0));
+    double **value = run_graph(g, numbers_for(g));
+    const Param *bias = &g->params.at[0];
+    assert_true(bias->buffer);
+    const int indices = graph_output(g, node, 1);
+    for (int i = 0; i < 6; i++) {
+      int chosen = 0;
+      for (int k = 0; k < BATCH * 8; k++)
+        chosen += value[indices][k] == i;
+      expect_near(value[bias->gradients.at[0]][i], BATCH * 8 - 6 * chosen, 0, "excess", i);
+    }
+  }
+}
+
 /* Experts from tokens or from the largest elements; rows for all experts of a position, and for each. */
 static void test_expert_linear(void **state) {
   (void)state;
@@ -584,6 +606,48 @@ static void test_expert_linear(void **state) {
       in[2] = new_tokens(g, "experts", 5, experts);
     }
     check(g, apply(g, &op_expert_linear, in, 3, NULL));
+  }
+}
+
+/* Rows that find no room are dropped: capacities that drop most, some and no rows. */
+static void test_capacity(void **state) {
+  (void)state;
+  static const double factors[] = {0.2, 0.8, 1.1, 100};
+  for (size_t i = 0; i < sizeof factors / sizeof *factors; i++)
+    for (int shared = 0; shared < 2; shared++) {
+      Graph *g = new_graph();
+      int tokens = new_tokens(g, "experts", 3, SHAPE(4, 2));
+      Attr factor[MAX_ATTR] = {{.number = factors[i]}}, drops[MAX_ATTR] = {{.number = 1}};
+      int kept = apply(g, &op_within_capacity, &tokens, 1, factor);
+      assert_int_equal(g->values.at[kept].classes, 4);
+      int in[3] = {operand(g, "x", true, shared ? SHAPE(4, 3) : SHAPE(4, 2, 3)),
+                   new_param(g, "weight", SHAPE(3, 4, 3)), kept};
+      check(g, apply(g, &op_expert_linear, in, 3, drops));
+    }
+}
+
+/* Each expert has room for factor * rows / experts of a sample's rows, rounded up; 1.1 * 10 rounds to 11, not to 12. */
+static void test_room(void **state) {
+  (void)state;
+  static const struct {
+    double factor;
+    int room;
+  } cases[] = {{1.1, 11}, {1, 10}, {1.01, 11}, {0.01, 1}, {3, 20}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Graph *g = new_graph();
+    int tokens = new_tokens(g, "experts", 2, SHAPE(10, 2));
+    Attr factor[MAX_ATTR] = {{.number = cases[i].factor}};
+    int node = graph_node(g, &op_within_capacity, &tokens, 1, factor, 0, NO_SPAN);
+    double experts[40] = {0}, kept[40];
+    experts[3] = experts[25] = 1;
+    op_within_capacity.evaluate(g, node, 2, (const double *const[]){experts}, (double *const[]){kept});
+    for (int sample = 0; sample < 2; sample++) {
+      int count = 0;
+      for (int k = 0; k < 20; k++)
+        count += kept[sample * 20 + k] == 0;
+      assert_int_equal(count, cases[i].room < 19 ? cases[i].room : 19);
+      assert_true(kept[sample ? 25 : 3] == 1);
+    }
   }
 }
 
@@ -651,6 +715,7 @@ static void test_table_is_complete(void **state) {
                                    &op_cached_lstm,
                                    &op_lstm_gradient,
                                    &op_top_k_gradient,
+                                   &op_within_capacity,
                                    &op_expert_linear_weights,
                                    &op_gather_gradient,
                                    &op_gather_part,
@@ -737,6 +802,16 @@ static void test_mistakes_are_diagnosed(void **state) {
   refuse(g, &op_expert_linear, (int[]){x, few, t}, 3, NULL);
   refuse(g, &op_expert_linear, (int[]){head, matrices, t}, 3, NULL);
   refuse(g, &op_expert_sum, (int[]){head, x}, 2, NULL);
+  int bias = new_buffer(g, "bias", SHAPE(4)), scores = operand(g, "scores", true, SHAPE(2, 4));
+  refuse(g, &op_biased_top_k, (int[]){head, scores}, 2,
+         (Attr[MAX_ATTR]){{.number = 1}, {.number = 1}, {.number = 1}});
+  refuse(g, &op_biased_top_k, (int[]){bias, x}, 2, (Attr[MAX_ATTR]){{.number = 1}, {.number = 1}, {.number = 1}});
+  static const int wrong[][3] = {{0, 1, 1}, {5, 1, 1}, {1, 3, 1}, {1, 4, 1}, {1, 2, 3}, {3, 2, 1}, {1, 0, 1}};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+    refuse(g, &op_biased_top_k, (int[]){bias, scores}, 2,
+           (Attr[MAX_ATTR]){{.number = wrong[i][0]}, {.number = wrong[i][1]}, {.number = wrong[i][2]}});
+  refuse(g, &op_within_capacity, &x, 1, (Attr[MAX_ATTR]){{.number = 1}});
+  refuse(g, &op_within_capacity, &t, 1, (Attr[MAX_ATTR]){{.number = 0}});
   refuse(g, &op_attention, (int[]){x, x, x}, 3, NULL);
   refuse(g, &op_attention, (int[]){head, head, x}, 3, NULL);
   refuse(g, &op_attention, (int[]){head, head, head, x}, 4, NULL);
@@ -822,7 +897,10 @@ int main(void) {
       cmocka_unit_test(test_pooling),
       cmocka_unit_test(test_gather),
       cmocka_unit_test(test_top_k),
+      cmocka_unit_test(test_biased_top_k),
       cmocka_unit_test(test_expert_linear),
+      cmocka_unit_test(test_capacity),
+      cmocka_unit_test(test_room),
       cmocka_unit_test(test_expert_sum),
       cmocka_unit_test(test_one_hot_picks_labels),
       cmocka_unit_test(test_detach_stops),

@@ -43,7 +43,7 @@ static bool *values_read(const Graph *g) {
   bool *read = alloc((size_t)(g->values.n + 1) * sizeof *read);
   for (int i = g->n_forward - 1; i >= 0; i--) {
     const Node *n = &g->nodes.at[i];
-    bool counts = n->op->averages;
+    bool counts = n->op->moves_by != NULL;
     for (int j = 0; j < n->n_out; j++)
       counts |= g->values.at[n->out[j]].shape.batched || read[n->out[j]];
     for (int j = 0; counts && j < n->n_in; j++)

@@ -89,6 +89,13 @@ struct Integers {
                   "upload");
   }
   Integers(const Integers &) = delete;
+  std::vector<int32_t> fetch(size_t n) const {
+    std::vector<int32_t> x(n);
+    pd_cuda_check(cudaMemcpyAsync(x.data(), at, n * sizeof(int32_t), cudaMemcpyDeviceToHost, pd_stream),
+                  "download");
+    pd_cuda_check(cudaStreamSynchronize(pd_stream), "wait");
+    return x;
+  }
   ~Integers() {
     pd_cuda_check(cudaStreamSynchronize(pd_stream), "wait");
     pd_cuda_check(cudaFree(at), "cudaFree");
