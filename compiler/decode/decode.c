@@ -177,14 +177,15 @@ static int operand(Decoding *d, int node, int i, int axis) {
   return kept_for(d, node, i);
 }
 
-static void name_results(Decoding *d, int node, int made) {
+static void name_results(Decoding *d, int node, int made, bool state) {
   const Node *old = &d->w->from->nodes.at[node], *new = &d->w->to->nodes.at[made];
   for (int i = 0; i < new->n_out; i++) {
     Value *v = &d->w->to->values.at[new->out[i]];
-    const bool rows = op_keeps(new->op, i) && i < old->n_in && d->axis[old->in[i]] >= 0;
-    v->name = rows                   ? internf("%s_cache", value_of(d, old->in[i])->name)
-              : op_keeps(new->op, i) ? internf("%s_state", value_of(d, old->out[0])->name)
-                                     : value_of(d, old->out[i])->name;
+    const int of = state && i < old->n_out ? old->out[i] : old->out[0];
+    const bool kept = node_keeps(new, i), rows = kept && !state && i < old->n_in && d->axis[old->in[i]] >= 0;
+    v->name = rows   ? internf("%s_cache", value_of(d, old->in[i])->name)
+              : kept ? internf("%s_state", value_of(d, of)->name)
+                     : value_of(d, old->out[i])->name;
     v->span = value_of(d, old->out[0])->span;
   }
 }
@@ -240,7 +241,9 @@ static bool decode_position(Decoding *d, int node, const int *axis) {
   if (found < 0)
     return false;
   for (int i = 0; i < n->n_in; i++) {
-    in[i] = i == whole ? whole_of(d, node, n->in[i], axis[i]) : operand(d, node, i, found);
+    in[i] = i == whole           ? whole_of(d, node, n->in[i], axis[i])
+            : to.rows >> i % 64 & 1 ? row_at_position(d, node, n->in[i], 0)
+                                    : operand(d, node, i, found);
     if (in[i] < 0)
       return false;
   }
@@ -250,8 +253,8 @@ static bool decode_position(Decoding *d, int node, const int *axis) {
     in[n_in++] = d->sequence;
   }
   int made = rewrite_insert(d->w, node, to.op, in, n_in, to.attr);
-  name_results(d, node, made);
-  const int results = to.cached ? 1 : n->n_out; /* further results serve the derivative, or are of all positions */
+  name_results(d, node, made, to.state);
+  const int results = !to.cached ? n->n_out : to.results ? to.results : 1; /* further results serve the derivative, or are of all positions */
   for (int i = 0; i < results; i++) {
     d->w->value[n->out[i]] = graph_output(d->w->to, made, i);
     d->axis[n->out[i]] = found;

@@ -57,7 +57,7 @@ static bool is_refused(const Graph *g, const Node *n) {
   bool batched = false, random = n->op->expression && op_reads_words(n->op, of_run);
   for (int k = 0; k < n->n_in; k++)
     batched |= g->values.at[n->in[k]].shape.batched;
-  return random || n->op->varies || n->op->averages || n->op->of_microbatch || n->op->first_kept > 0 ||
+  return random || n->op->varies || n->op->averages || n->op->of_microbatch || n->op->first_kept ||
          (batched && !g->values.at[n->out[0]].shape.batched);
 }
 
@@ -362,7 +362,7 @@ bool make_bodies(Graph *g) {
     make_body(&m);
     m.dropped = simplify_body(m.body);
     const int64_t keep = (int64_t)g->nodes.at[i].attr[4].number;
-    m.chunks = keep > 1 && keep < m.body->loop.steps;
+    m.chunks = keep > 1 && keep < m.body->loop.steps && !g->inference;
     if (m.chunks)
       m.body = in_chunks(g, m.body, keep);
     replace(&m);

@@ -56,6 +56,9 @@ typedef struct Dialect {
   bool compound_literals; /* a struct's value as an argument is (struct x){..}; else {..} */
   const char *caller;     /* calls passes with their arguments; NULL: direct calls */
   const char *zero;       /* the statement that fills memory with zeros: a pointer, bytes ("%s", "%lld") */
+  /* the statement in a loop over rows that skips row t if it is unused: the rows' sequences, their number ("%s",
+   * "%lld"); NULL: the host does not see the rows */
+  const char *unused_row;
   const char *null;       /* a null pointer argument of a library call */
   const char *now;        /* declares the current microbatch's and the run's state that loops read */
   const char *at;         /* sets that state before a pass */

@@ -225,7 +225,7 @@ static int buffer_of_place(const Fuse *f, int root, const Place *p) {
     dim[i] = p->dim[order[i]];
   const Value *v = value_at(f, root);
   BufferKind kind = f->survey->table[v->node]                      ? BUFFER_TABLE
-                    : op_keeps(node_at(f, v->node)->op, v->output) ? BUFFER_CACHE
+                    : node_keeps(node_at(f, v->node), v->output) ? BUFFER_CACHE
                                                                    : BUFFER_TEMPORARY;
   return new_buffer(f, kind, root, p->rank, dim, v->type);
 }
