@@ -8,7 +8,7 @@
 typedef struct Scan {
   int number;
   int64_t steps; /* 0: no scanned value yet */
-  int64_t keep;  /* steps between kept states; 0: each step keeps its states */
+  int64_t keep;  /* steps between kept states; 0: not given */
   bool reverse, good;
   Vec(const Ast *) scanned, states; /* arguments */
   Ints state;                       /* the marks of `states` */
@@ -87,6 +87,8 @@ static bool bind(Elaborator *e, Frame *f, const Ast *a, Val v, Scan *s) {
   }
   if (strcmp(a->name, "reverse") == 0 && !a->text)
     return want_bool(e, f, v, a->a->span, "'reverse'", &s->reverse);
+  if (strcmp(a->name, "keep") == 0 && !a->text && v.kind == VAL_WORD && strcmp(v.word, "none") == 0)
+    return true;
   if (strcmp(a->name, "keep") == 0 && !a->text)
     return want_size(e, f, v, a->a->span, &s->keep);
   return a->text ? bind_scanned(e, f, a, v, s) : bind_state(e, f, a, v, s);

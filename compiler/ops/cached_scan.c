@@ -103,6 +103,12 @@ void decode_to_scan(const Graph *g, Graph *body, Decoded *to) {
 
 /* ---- of a scan ------------------------------------------------------------------------------------------- */
 
+/* A product of one row with a matrix that all samples share reads the matrix once. */
+static const Op *op_of_row(const Graph *g, const Node *n) {
+  const Shape *b = n->op == &op_matmul ? &g->values.at[n->in[1]].shape : NULL;
+  return b && b->rank == 2 && !b->batched ? &op_few_rows_matmul : n->op;
+}
+
 /* The body with one step. Scanned values differ between rows, even if they are the same for all samples. */
 static Graph *one_step(const Graph *g, const Graph *body) {
   ScanLoop loop = body->loop;
@@ -124,7 +130,7 @@ static Graph *one_step(const Graph *g, const Graph *body) {
       continue;
     for (int k = 0; k < n->n_in; k++)
       in[k] = value[n->in[k]];
-    const int made = graph_node(b, n->op, in, n->n_in, n->attr, n->scope, n->span);
+    const int made = graph_node(b, op_of_row(body, n), in, n->n_in, n->attr, n->scope, n->span);
     ensure(made >= 0);
     for (int k = 0; k < n->n_out; k++) {
       const Value *from = &body->values.at[n->out[k]];

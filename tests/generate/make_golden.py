@@ -9,10 +9,11 @@ import os
 
 import torch
 from safetensors.torch import save_file
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MambaConfig, MambaForCausalLM,
+                          PreTrainedTokenizerFast)
 
 CONTEXT, PROMPT, WINDOWED = 24, [7, 3, 52, 11, 30], 45
-GPT2_SEED, LLAMA_SEED = 1, 1
+GPT2_SEED, LLAMA_SEED, MAMBA_SEED = 1, 1, 1
 here = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -100,4 +101,8 @@ make("llama", LLAMA_SEED,
                                   intermediate_size=24, max_position_embeddings=CONTEXT, vocab_size=61,
                                   rms_norm_eps=1e-5, tie_word_embeddings=False)),
      lambda key: key.removeprefix("model."))
+make("mamba", MAMBA_SEED,
+     MambaForCausalLM(MambaConfig(num_hidden_layers=3, hidden_size=16, state_size=4, vocab_size=61,
+                                  layer_norm_epsilon=1e-5, use_mambapy=False)),
+     lambda key: key)
 make_chats()
