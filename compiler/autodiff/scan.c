@@ -370,6 +370,8 @@ static int copied(Backward *w, int value) {
     return w->map[value];
   const Graph *b = w->s.b;
   const Node *n = &b->nodes.at[b->values.at[value].node];
+  if (n->op == &op_detach)
+    return w->map[value] = copied(w, n->in[0]);
   int *in = alloc((size_t)(n->n_in + 1) * sizeof *in);
   for (int k = 0; k < n->n_in; k++)
     in[k] = copied(w, n->in[k]);

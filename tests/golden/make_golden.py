@@ -734,6 +734,52 @@ def mamba():
     case.write(loss)
 
 
+def sequences():
+    names = ("start_transitions", "end_transitions", "transitions")
+    shapes = {"given.weight": (37, 24), "probe.weight": (37, 9)}
+    for crf in ("one", "two"):
+        shapes.update(zip((f"{crf}.{name}" for name in names), ((7,), (7,), (7, 7))))
+    case = Case("sequences", 4, 9, shapes)
+    all_tokens = case.tokens()
+    rows = torch.tensor([9, 6, 4, 7])  # the third sample's targets need five rows
+    for tokens, n in zip(all_tokens, rows):
+        tokens[n:] = 36
+    case.tokens = lambda: all_tokens
+    labels = torch.tensor([[3, 3, 1, 0], [2, 0, 0, 0], [5, 4, 4, 1], [1, 2, 5, 0]])
+    n_labels = torch.tensor([3, 1, 4, 3])
+
+    def ctc(x, **options):
+        return F.ctc_loss(F.log_softmax(x, -1).transpose(0, 1), labels, reduction="none", **options)
+
+    def crf(w, name, emissions, lengths):
+        """-log of the labels' probability, and the best score through each row and tag, over all sequences."""
+        start, end, pairs = (w[f"{name}.{key}"] for key in names)
+        negative, best = [], torch.full((4, 4, 7), -math.inf).double()
+        for s, n in enumerate(lengths.tolist()):
+            paths = torch.cartesian_prod(*[torch.arange(7)] * n).reshape(-1, n)
+            score = start[paths[:, 0]] + end[paths[:, -1]] + emissions[s, range(n), paths].sum(-1)
+            score = score + pairs[paths[:, :-1], paths[:, 1:]].sum(-1)
+            is_given = (paths == labels[s, :n]).all(-1)
+            negative.append(score.logsumexp(0) - score[is_given][0])
+            for row in range(n):
+                for tag in range(7):
+                    best[s, row, tag] = score[paths[:, row] == tag].max().detach()
+        return torch.stack(negative), best
+
+    def loss(w, tokens):
+        given, p = w["given.weight"][tokens], w["probe.weight"][tokens]
+        value = ctc(given[..., :8], input_lengths=rows, target_lengths=n_labels, zero_infinity=True)
+        total = (value / n_labels * p[:, 0, 0]).mean()
+        nine, four = torch.full((4,), 9), torch.full((4,), 4)
+        total = total + (ctc(given[..., 8:16], input_lengths=nine, target_lengths=four, blank=6) * p[:, 0, 1]).mean()
+        z, _ = crf(w, "one", given[:, :4, 16:23], n_labels)
+        total = total + (z * p[:, 1, 0]).mean()
+        z, best = crf(w, "two", given[:, :4, 17:], four)
+        return total + (z / 4 * p[:, 1, 1]).mean() + (best * p[:, :4, 2:9]).mean()
+
+    case.write(loss, labels)
+
+
 def experts():
     shapes = {"given.weight": (40, 28), "probe.weight": (40, 59), "mixture.gate.weight": (6, 10),
               "mixture.experts.gate_up_proj": (6, 14, 10), "mixture.experts.down_proj": (6, 10, 7),
@@ -842,5 +888,5 @@ def pooling():
 
 if __name__ == "__main__":
     for make in (pointwise, powers, shapes, products, expanded, attention, windows, biases, words, layers, activations,
-                 extras, sequence, blocks, lstms, recurrences, mamba, experts, convolution, pooling):
+                 extras, sequence, blocks, lstms, recurrences, mamba, sequences, experts, convolution, pooling):
         make()
