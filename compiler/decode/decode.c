@@ -173,7 +173,7 @@ static int operand(Decoding *d, int node, int i, int axis) {
   if (d->axis[value] >= 0)
     return d->w->value[value];
   if (aligned && along >= 0 && s->dim[along] > 1)
-    return s->batched ? -1 : row_at_position(d, node, value, along);
+    return s->batched || s->dim[along] < d->s->context ? -1 : row_at_position(d, node, value, along);
   return kept_for(d, node, i);
 }
 

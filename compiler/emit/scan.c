@@ -108,6 +108,18 @@ static const Buffer *next_buffer(const Printing *l, int state) {
   BUG("state %d has no buffer", state);
 }
 
+/* Whether a kernel of the step takes scratch memory, if only as an argument. */
+static bool takes_scratch(const LoweredStage *step) {
+  for (int i = 0; i < N_LISTS; i++)
+    for (int j = 0; j < step->list[i].n; j++) {
+      const Lowered *k = &step->list[i].at[j];
+      for (int a = 0; k->call && a < k->call->arguments.n; a++)
+        if (k->call->arguments.at[a].kind == ARGUMENT_SCRATCH)
+          return true;
+    }
+  return false;
+}
+
 /* Pointers that stay the same in all steps. */
 static void declare_memory(Printing *l) {
   for (int i = 0; i < l->k->buffers.n; i++) {
@@ -130,6 +142,8 @@ static void declare_memory(Printing *l) {
   }
   if (l->s->scratch >= 0)
     text_add(l->out, "  char *scratch = memory + %" PRId64 ";\n", l->s->scratch);
+  else if (takes_scratch(l->s->step))
+    text_add(l->out, "  char *scratch = %s;\n", l->texts->dialect->null);
 }
 
 static void zero_states(Printing *l) {

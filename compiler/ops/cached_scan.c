@@ -149,11 +149,12 @@ static Graph *one_step(const Graph *g, const Graph *body) {
 int decode_scan(const Graph *g, int node, const int *axis, int64_t context, Decoded *to) {
   const Graph *body = scan_body(g, &g->nodes.at[node]);
   const int *operand = scan_operands(body);
-  (void)context;
   for (int i = 0; i < body->inputs.n; i++) {
     const bool scanned = i < body->loop.scanned, batched = body->values.at[body->inputs.at[i].value].shape.batched;
     const int along = operand[i] < 0 ? -1 : axis[operand[i]];
     if (along >= 0 ? !scanned || along > 0 : scanned && (batched || operand[i] >= 64))
+      return -1;
+    if (scanned && along < 0 && body->loop.steps < context)
       return -1;
     if (scanned && along < 0)
       to->rows |= (uint64_t)1 << operand[i];
@@ -220,4 +221,46 @@ int decode_convolution(const Graph *g, int node, const int *axis, int64_t contex
   if (before)
     decode_to_scan(g, window_body(g, node, along, before), to);
   return along;
+}
+
+/* ---- of a delay --------------------------------------------------------------------------------------------- */
+
+/* A body whose state is the last `by` rows of x, and whose result the first of them. */
+static Graph *delay_body(const Graph *g, int node, int64_t by) {
+  Value x = g->values.at[g->nodes.at[node].in[0]];
+  Graph *b = body_new(g, (ScanLoop){.steps = 1, .cached = true, .scanned = 1, .states = 1, .stacked = 1, .zeros = 1});
+  graph_scope(b, -1, intern(""), g->scopes.at[0].layer, NO_SPAN);
+  x.shape.batched = true;
+  x.shape.dim[0] = 1;
+  const int rows = graph_operand(b, x.name, &x);
+  x.shape.dim[0] = by;
+  const int earlier = graph_operand(b, intern("earlier"), &x);
+  const int row = body_node(b, &op_step, &rows, 1, NULL, "row");
+  Shape one = x.shape;
+  one.dim[0] = 1;
+  const int last = body_node(b, &op_reshape, &row, 1, (Attr[MAX_ATTR]){shape_attr(&one)}, "last");
+  const int window = body_node(b, &op_concat, (int[]){earlier, last}, 2, (Attr[MAX_ATTR]){{.number = 0}}, "window");
+  const int first =
+      body_node(b, &op_slice, &earlier, 1, (Attr[MAX_ATTR]){{.number = 0}, {.number = 0}, {.number = 1}}, "first");
+  const int y = body_node(b, &op_reshape, &first, 1, (Attr[MAX_ATTR]){shape_attr(&b->values.at[row].shape)}, "y");
+  const int next = by == 1 ? last
+                           : body_node(b, &op_slice, &window, 1,
+                                       (Attr[MAX_ATTR]){{.number = 0}, {.number = 1}, {.number = (double)by + 1}},
+                                       "next");
+  graph_output_figure(b, intern("y"), y, NO_SPAN);
+  graph_output_figure(b, intern("last"), next, NO_SPAN);
+  return b;
+}
+
+/* Zeros in front of all positions but the last ones, as many: position p has what p - before had. */
+int decode_pad(const Graph *g, int node, const int *axis, int64_t context, Decoded *to) {
+  const Node *n = &g->nodes.at[node];
+  const int64_t before = node_int(n, "before");
+  const int along = (int)node_int(n, "axis");
+  if (axis[0] != along)
+    return axis[0];
+  if (along != 0 || node_int(n, "after") != 0 || before < 1 || out_shape(g, node, 0)->dim[0] != context)
+    return -1;
+  decode_to_scan(g, delay_body(g, node, before), to);
+  return 0;
 }

@@ -30,6 +30,7 @@ bool scan_stays_f32(const Node *n, bool result, int index);
 enum { CACHED_OPERANDS = 2 }; /* the last operands: the position and the sequence of each row */
 int decode_scan(const Graph *g, int node, const int *axis, int64_t context, Decoded *to);
 int decode_convolution(const Graph *g, int node, const int *axis, int64_t context, Decoded *to);
+int decode_pad(const Graph *g, int node, const int *axis, int64_t context, Decoded *to);
 /* Fills in a cached scan with this body, of which one step is one position. */
 void decode_to_scan(const Graph *g, Graph *body, Decoded *to);
 

@@ -195,7 +195,8 @@ static bool place_sliced(const Graph *g, int node, int output, const Place *from
   return true;
 }
 
-/* All positions, in front of others such as those of a padded convolution, keep theirs. */
+/* The first positions keep theirs: all in front of others, such as those of a padded convolution, or all but the last,
+ * which a delay drops. A single one could be broadcast to others. */
 static int decode_slice(const Graph *g, int node, const int *axis, int64_t context, Decoded *to) {
   const Node *n = &g->nodes.at[node];
   const int along = (int)node_int(n, "axis");
@@ -203,7 +204,8 @@ static int decode_slice(const Graph *g, int node, const int *axis, int64_t conte
     return axis[0];
   to->attr[1] = (Attr){.number = 0};
   to->attr[2] = (Attr){.number = 1};
-  return node_int(n, "from") == 0 && out_shape(g, node, 0)->dim[along] == context ? along : -1;
+  const int64_t size = out_shape(g, node, 0)->dim[along];
+  return node_int(n, "from") == 0 && (size == context || (size > 1 && size < context)) ? along : -1;
 }
 
 /* The elements of x from `from` to before `to` along an axis, also written x[.., 1..3]; negative bounds count from

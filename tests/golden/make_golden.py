@@ -820,7 +820,9 @@ def rwkv():
             state = decay * state + (step[:, t, :, None] * h[:, t])[..., None] * b[:, t, :, None]
             y.append((state * c[:, t, :, None]).sum(-1))
         y = (torch.stack(y, 1) + h * p["D"][:, None]).reshape(4, -1, inner) * F.silu(gate)
-        return (y * torch.rsqrt((y * y).mean(-1, keepdim=True) + 1e-5) * p["norm.weight"]) @ p["out_proj.weight"].T
+        parts = y.view(4, -1, groups, inner // groups)
+        y = (parts * torch.rsqrt((parts * parts).mean(-1, keepdim=True) + 1e-5)).view(y.shape)
+        return (y * p["norm.weight"]) @ p["out_proj.weight"].T
 
     def rg_lru(p, x):
         heads = x.view(4, -1, 3, 4)
