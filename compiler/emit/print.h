@@ -105,11 +105,12 @@ void print_call(Text *out, int indent, const Dialect *dialect, const Lowered *ke
 typedef struct KernelText {
   const StageKernels *stage; /* it is one of these kernels */
   const Lowered *kernel;
-  Name name;
+  Name name, wanted; /* its identifier, and the one that it gets if no other has it */
 } KernelText;
 typedef Vec(KernelText) KernelTexts;
-/* Adds a stage's kernels of distinct signatures, without names; the kernels of a scan's body precede the scan. */
-void collect_kernels(const LoweredStage *s, KernelTexts *to);
+/* Adds a stage's kernels of distinct signatures, without names; the kernels of a scan's body precede the scan. within: of a
+ * body, the scan's name; NULL: none. */
+void collect_kernels(const LoweredStage *s, Name within, KernelTexts *to);
 /* Whether the call uses objects that setup() constructs, or calls kernels that do. */
 bool kernel_takes_instance(const Lowered *kernel);
 typedef struct ScanTexts {

@@ -7,19 +7,19 @@
 
 /* ---- kernels with the kernels of their bodies ---------------------------------------------------- */
 
-static void add_kernel(KernelTexts *to, const StageKernels *stage, const Lowered *k) {
+static void add_kernel(KernelTexts *to, const StageKernels *stage, const Lowered *k, Name within) {
   for (int i = 0; i < to->n; i++)
     if (to->at[i].kernel->kernel->signature == k->kernel->signature)
       return;
   if (k->scan)
-    collect_kernels(k->scan->step, to);
-  push(to, (KernelText){stage, k, NULL});
+    collect_kernels(k->scan->step, k->kernel->name, to);
+  push(to, (KernelText){stage, k, NULL, within ? internf("%s_%s", within, k->kernel->name) : k->kernel->name});
 }
 
-void collect_kernels(const LoweredStage *s, KernelTexts *to) {
+void collect_kernels(const LoweredStage *s, Name within, KernelTexts *to) {
   for (int i = 0; i < N_LISTS; i++)
     for (int j = 0; j < s->list[i].n; j++)
-      add_kernel(to, s->kernels, &s->list[i].at[j]);
+      add_kernel(to, s->kernels, &s->list[i].at[j], within);
 }
 
 bool kernel_takes_instance(const Lowered *k) {
