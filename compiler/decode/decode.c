@@ -431,7 +431,8 @@ static void tell_no_cache(const Graph *g, const Sequence *s, int because) {
   help(
       d,
       "there are caches for causal 'scaled_dot_product_attention' without a mask or documents, where a bias must be by "
-      "distance, and for 'lstm' without lengths; beside an encoder also for attention written as products");
+      "distance, for 'lstm' without lengths, for forward scans over positions, and for causal convolutions; beside an "
+      "encoder also for attention written as products");
 }
 
 static void tell_not_causal(const Graph *g, int value) {
