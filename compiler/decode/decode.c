@@ -241,7 +241,7 @@ static bool decode_position(Decoding *d, int node, const int *axis) {
   if (found < 0)
     return false;
   for (int i = 0; i < n->n_in; i++) {
-    in[i] = i == whole           ? whole_of(d, node, n->in[i], axis[i])
+    in[i] = i == whole              ? whole_of(d, node, n->in[i], axis[i])
             : to.rows >> i % 64 & 1 ? row_at_position(d, node, n->in[i], 0)
                                     : operand(d, node, i, found);
     if (in[i] < 0)
@@ -254,7 +254,9 @@ static bool decode_position(Decoding *d, int node, const int *axis) {
   }
   int made = rewrite_insert(d->w, node, to.op, in, n_in, to.attr);
   name_results(d, node, made, to.state);
-  const int results = !to.cached ? n->n_out : to.results ? to.results : 1; /* further results serve the derivative, or are of all positions */
+  const int results = !to.cached   ? n->n_out
+                      : to.results ? to.results
+                                   : 1; /* further results serve the derivative, or are of all positions */
   for (int i = 0; i < results; i++) {
     d->w->value[n->out[i]] = graph_output(d->w->to, made, i);
     d->axis[n->out[i]] = found;

@@ -141,7 +141,8 @@ static Val unknown_name(const Elaborator *e, Frame *f, Name name, Span where) {
     return POISON;
   const Variable *gone = table_find(&f->gone, &name);
   if (gone && gone->of_scan) {
-    Diagnostic *d = fail(f, where, "PD0116", "'%s' is a variable of the body of a scan, and unknown behind it", name);
+    Diagnostic *d =
+        fail(f, where, "PD0116", "'%s' is a variable of the body of a scan, and unknown behind it", name);
     note_at(d, gone->span, "it gets its value here");
     help(d, "return it from the body, or carry it as a state: 'y, last = scan(..) { .. return %s; }'", name);
     variable_declare(f, name, POISON, false, where);

@@ -59,10 +59,10 @@ typedef struct Dialect {
   /* the statement in a loop over rows that skips row t if it is unused: the rows' sequences, their number ("%s",
    * "%lld"); NULL: the host does not see the rows */
   const char *unused_row;
-  const char *null;       /* a null pointer argument of a library call */
-  const char *now;        /* declares the current microbatch's and the run's state that loops read */
-  const char *at;         /* sets that state before a pass */
-  bool at_says_training;  /* validation needs `at`, too */
+  const char *null;      /* a null pointer argument of a library call */
+  const char *now;       /* declares the current microbatch's and the run's state that loops read */
+  const char *at;        /* sets that state before a pass */
+  bool at_says_training; /* validation needs `at`, too */
   /* the text of a word, such as WORD_SAMPLE for the microbatch's first; NULL for indices and keys, which each
    * loop has of its own */
   const char *word[N_WORDS];

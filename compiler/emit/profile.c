@@ -341,7 +341,8 @@ static bool print_kernels(Text *out, Text *setup, const Dialect *dialect, const 
   for (int i = 0; i < timed->n; i++) {
     const Timed *t = &timed->at[i];
     now |= t->kernel->arguments.now;
-    print_kernel(&loops, &objects, &scans, setup, timed, &(KernelText){.stage = t->stage, .kernel = t->kernel, .name = t->name});
+    print_kernel(&loops, &objects, &scans, setup, timed,
+                 &(KernelText){.stage = t->stage, .kernel = t->kernel, .name = t->name});
     print_run(&runs, t);
   }
   if (now)

@@ -135,10 +135,9 @@ static void declare_memory(Printing *l) {
     const char *name = l->s->body->inputs.at[l->loop->scanned + i].name;
     if (l->loop->cached)
       l->first[i] = declare_state(l, name, next_buffer(l, i), l->s->first[i]);
-    l->second[i] = l->loop->cached
-                       ? declare_state(l, format("%s_next", name), next_buffer(l, i), l->s->second[i])
-                       : declare_state(l, format("%s_other", l->result[result]), result_buffer(l, result),
-                                       l->s->second[i]);
+    l->second[i] = l->loop->cached ? declare_state(l, format("%s_next", name), next_buffer(l, i), l->s->second[i])
+                                   : declare_state(l, format("%s_other", l->result[result]),
+                                                   result_buffer(l, result), l->s->second[i]);
   }
   if (l->s->scratch >= 0)
     text_add(l->out, "  char *scratch = memory + %" PRId64 ";\n", l->s->scratch);
@@ -176,8 +175,7 @@ static void declare_rows(Printing *l) {
       l->text[i] = l->second[b->figure - l->loop->stacked];
     } else if (l->loop->cached && state >= 0) {
       l->text[i] = l->first[state];
-    } else if (l->loop->cached && b->kind == BUFFER_INPUT &&
-               l->s->body->values.at[b->value].shape.batched) {
+    } else if (l->loop->cached && b->kind == BUFFER_INPUT && l->s->body->values.at[b->value].shape.batched) {
       l->text[i] = internf("%s + t * %" PRId64, l->input[input], b->elements);
     } else if (b->kind == BUFFER_INPUT && state >= 0) {
       Name first = l->input[input], last = l->result[l->loop->stacked + state];

@@ -72,7 +72,8 @@ static void evaluate_cached_scan(const Graph *g, int node, int64_t batch, const 
 /* The step of a scan for rows of sequences: scanned values and results have size 1 along the axis of steps. */
 const Op op_cached_scan = {
     .name = "cached_scan",
-    .signature = "cached_scan(x, initial, captured, position[1], sequence[1], body, digest, narrow, samples, stacked)",
+    .signature =
+        "cached_scan(x, initial, captured, position[1], sequence[1], body, digest, narrow, samples, stacked)",
     .kind = OP_CALL,
     .loops = true,
     .internal = true,
@@ -140,8 +141,7 @@ static Graph *one_step(const Graph *g, const Graph *body) {
     }
   }
   for (int i = 0; i < body->figures.n; i++)
-    graph_output_figure(b, body->figures.at[i].output, value[body->figures.at[i].value],
-                        body->figures.at[i].span);
+    graph_output_figure(b, body->figures.at[i].output, value[body->figures.at[i].value], body->figures.at[i].span);
   return b;
 }
 
@@ -181,15 +181,15 @@ static Graph *window_body(const Graph *g, int node, int axis, int64_t before) {
   const Node *n = &g->nodes.at[node];
   Value x = g->values.at[n->in[0]], weight = g->values.at[n->in[1]];
   const int64_t channels = x.shape.dim[2];
-  Graph *b = body_new(g, (ScanLoop){.steps = 1, .cached = true, .scanned = 1, .states = 1, .stacked = 1, .zeros = 1});
+  Graph *b =
+      body_new(g, (ScanLoop){.steps = 1, .cached = true, .scanned = 1, .states = 1, .stacked = 1, .zeros = 1});
   graph_scope(b, -1, intern(""), g->scopes.at[0].layer, NO_SPAN);
   x.shape = (Shape){.batched = true, .rank = 3, .dim = {1, 1, channels}};
   const int rows = graph_operand(b, x.name, &x);
   x.shape = (Shape){.batched = true, .rank = 2, .dim = {before, channels}};
   const int earlier = graph_operand(b, intern("earlier"), &x), w = graph_operand(b, weight.name, &weight);
   const int row = body_node(b, &op_step, &rows, 1, NULL, "row");
-  const int window =
-      body_node(b, &op_concat, (int[]){earlier, row}, 2, (Attr[MAX_ATTR]){{.number = 0}}, "window");
+  const int window = body_node(b, &op_concat, (int[]){earlier, row}, 2, (Attr[MAX_ATTR]){{.number = 0}}, "window");
   Shape image = {.rank = 3, .dim = {1, 1, channels}}, out = {.rank = 2, .dim = {1, weight.shape.dim[0]}};
   image.dim[axis] = before + 1;
   const int seen =
@@ -199,8 +199,9 @@ static Graph *window_body(const Graph *g, int node, int axis, int64_t before) {
   attr[1] = (Attr){.n = 2, .list = alloc_copy(none, sizeof none)};
   const int made = body_node(b, &op_convolution, (int[]){seen, w}, 2, attr, "y");
   const int y = body_node(b, &op_reshape, &made, 1, (Attr[MAX_ATTR]){shape_attr(&out)}, "y");
-  const int last = body_node(b, &op_slice, &window, 1,
-                             (Attr[MAX_ATTR]){{.number = 0}, {.number = 1}, {.number = (double)before + 1}}, "last");
+  const int last =
+      body_node(b, &op_slice, &window, 1,
+                (Attr[MAX_ATTR]){{.number = 0}, {.number = 1}, {.number = (double)before + 1}}, "last");
   graph_output_figure(b, intern("y"), y, NO_SPAN);
   graph_output_figure(b, intern("last"), last, NO_SPAN);
   return b;
@@ -228,7 +229,8 @@ int decode_convolution(const Graph *g, int node, const int *axis, int64_t contex
 /* A body whose state is the last `by` rows of x, and whose result the first of them. */
 static Graph *delay_body(const Graph *g, int node, int64_t by) {
   Value x = g->values.at[g->nodes.at[node].in[0]];
-  Graph *b = body_new(g, (ScanLoop){.steps = 1, .cached = true, .scanned = 1, .states = 1, .stacked = 1, .zeros = 1});
+  Graph *b =
+      body_new(g, (ScanLoop){.steps = 1, .cached = true, .scanned = 1, .states = 1, .stacked = 1, .zeros = 1});
   graph_scope(b, -1, intern(""), g->scopes.at[0].layer, NO_SPAN);
   x.shape.batched = true;
   x.shape.dim[0] = 1;
@@ -239,14 +241,15 @@ static Graph *delay_body(const Graph *g, int node, int64_t by) {
   Shape one = x.shape;
   one.dim[0] = 1;
   const int last = body_node(b, &op_reshape, &row, 1, (Attr[MAX_ATTR]){shape_attr(&one)}, "last");
-  const int window = body_node(b, &op_concat, (int[]){earlier, last}, 2, (Attr[MAX_ATTR]){{.number = 0}}, "window");
+  const int window =
+      body_node(b, &op_concat, (int[]){earlier, last}, 2, (Attr[MAX_ATTR]){{.number = 0}}, "window");
   const int first =
       body_node(b, &op_slice, &earlier, 1, (Attr[MAX_ATTR]){{.number = 0}, {.number = 0}, {.number = 1}}, "first");
   const int y = body_node(b, &op_reshape, &first, 1, (Attr[MAX_ATTR]){shape_attr(&b->values.at[row].shape)}, "y");
-  const int next = by == 1 ? last
-                           : body_node(b, &op_slice, &window, 1,
-                                       (Attr[MAX_ATTR]){{.number = 0}, {.number = 1}, {.number = (double)by + 1}},
-                                       "next");
+  const int next =
+      by == 1 ? last
+              : body_node(b, &op_slice, &window, 1,
+                          (Attr[MAX_ATTR]){{.number = 0}, {.number = 1}, {.number = (double)by + 1}}, "next");
   graph_output_figure(b, intern("y"), y, NO_SPAN);
   graph_output_figure(b, intern("last"), next, NO_SPAN);
   return b;

@@ -26,17 +26,16 @@ void pd_cached_rows(const struct pd_cached_rows *r, pd_in x, const int32_t *posi
 /* ---- states of loops over time ------------------------------------------------------------------------------- */
 
 static __global__ void __launch_bounds__(THREADS)
-    take_state(int64_t n, int64_t sequences, const int32_t *position, const int32_t *sequence, const float *initial,
-               const float *kept, float *state) {
+    take_state(int64_t n, int64_t sequences, const int32_t *position, const int32_t *sequence,
+               const float *initial, const float *kept, float *state) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x;
-  if (i < n && *sequence < sequences)
-    state[i] = *position ? kept[*sequence * n + i] : initial ? initial[i] : 0.0f;
+  if (i < n && *sequence < sequences) state[i] = *position ? kept[*sequence * n + i] : initial ? initial[i] : 0.0f;
 }
 
 void pd_take_state(int64_t elements, int64_t sequences, const int32_t *position, const int32_t *sequence,
                    const float *initial, const float *kept, float *state) {
-  PD_LAUNCH(take_state, blocks_of(elements), THREADS, 0, pd_stream, elements, sequences, position, sequence, initial,
-            kept, state);
+  PD_LAUNCH(take_state, blocks_of(elements), THREADS, 0, pd_stream, elements, sequences, position, sequence,
+            initial, kept, state);
 }
 
 static __global__ void __launch_bounds__(THREADS)

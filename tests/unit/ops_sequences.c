@@ -187,8 +187,7 @@ static void test_detach_in_a_body(void **state) {
   const int64_t steps = 3;
   Graph *g = new_graph();
   const int x = operand(g, "x", true, SHAPE(steps, 1));
-  Graph *body =
-      body_new(g, (ScanLoop){.steps = steps, .scanned = 1, .states = 1, .stacked = 0, .zeros = 1});
+  Graph *body = body_new(g, (ScanLoop){.steps = steps, .scanned = 1, .states = 1, .stacked = 0, .zeros = 1});
   graph_scope(body, -1, intern(""), intern("test"), NO_SPAN);
   const Value like = {.type = TYPE_F32, .shape = {.batched = true, .rank = 1, .dim = {1}}, .span = NO_SPAN};
   const int rows = captured(body, g, x), h = graph_operand(body, intern("h"), &like);
@@ -223,8 +222,8 @@ static void test_cached_scan(void **state) {
   enum { STEPS = 4, ROWS = 9 };
   const double sequence[ROWS] = {1, 0, 0, 2, 1, 0, 1, 1, 0}, position[ROWS] = {0, 0, 1, 0, 1, 2, 2, 3, 3};
   Graph *g = new_graph();
-  int in[7] = {new_input(g, "x", SHAPE(STEPS, 2)), new_param(g, "v", SHAPE(STEPS, 2)), new_param(g, "w", SHAPE(2, 2)),
-               new_param(g, "b", SHAPE(2)), new_param(g, "c", SHAPE(2))};
+  int in[7] = {new_input(g, "x", SHAPE(STEPS, 2)), new_param(g, "v", SHAPE(STEPS, 2)),
+               new_param(g, "w", SHAPE(2, 2)), new_param(g, "b", SHAPE(2)), new_param(g, "c", SHAPE(2))};
   Graph *body = make_body(g, in, STEPS, false, true);
   const int node = graph_scan(g, body, in, 5, 0, NO_SPAN, -1), axis[] = {0, -1, -1, -1, -1};
   Decoded to = {0};
@@ -233,9 +232,10 @@ static void test_cached_scan(void **state) {
   to.attr[3].number = 2;
   Graph *one = new_graph();
   one->bodies = g->bodies;
-  int from[7] = {new_input(one, "x", SHAPE(1, 2)), new_input(one, "v", SHAPE(1, 2)), new_param(one, "w", SHAPE(2, 2)),
-                 new_param(one, "b", SHAPE(2)), new_param(one, "c", SHAPE(2)),
-                 new_tokens(one, "position", STEPS, SHAPE(1)), new_tokens(one, "sequence", 3, SHAPE(1))};
+  int from[7] = {new_input(one, "x", SHAPE(1, 2)),        new_input(one, "v", SHAPE(1, 2)),
+                 new_param(one, "w", SHAPE(2, 2)),        new_param(one, "b", SHAPE(2)),
+                 new_param(one, "c", SHAPE(2)),           new_tokens(one, "position", STEPS, SHAPE(1)),
+                 new_tokens(one, "sequence", 3, SHAPE(1))};
   const int step = graph_node(one, &op_cached_scan, from, 7, to.attr, 0, NO_SPAN);
   assert_true(step >= 0);
 
