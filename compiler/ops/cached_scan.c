@@ -207,7 +207,7 @@ static Graph *window_body(const Graph *g, int node, int axis, int64_t before) {
   return b;
 }
 
-/* Along one axis, the other having size 1, with zeros for all positions in front of the first. */
+/* Along one axis of an image with a single row or column, with zeros in front of the first position. */
 int decode_convolution(const Graph *g, int node, const int *axis, int64_t context, Decoded *to) {
   const Node *n = &g->nodes.at[node];
   const Shape *x = in_shape(g, node, 0), *weight = in_shape(g, node, 1);
@@ -255,7 +255,7 @@ static Graph *delay_body(const Graph *g, int node, int64_t by) {
   return b;
 }
 
-/* Zeros in front of all positions but the last ones, as many: position p has what p - before had. */
+/* `before` rows of zeros, then all positions but the last `before` ones: position p has the row of p - before. */
 int decode_pad(const Graph *g, int node, const int *axis, int64_t context, Decoded *to) {
   const Node *n = &g->nodes.at[node];
   const int64_t before = node_int(n, "before");

@@ -31,7 +31,7 @@ enum { CACHED_OPERANDS = 2 }; /* the last operands: the position and the sequenc
 int decode_scan(const Graph *g, int node, const int *axis, int64_t context, Decoded *to);
 int decode_convolution(const Graph *g, int node, const int *axis, int64_t context, Decoded *to);
 int decode_pad(const Graph *g, int node, const int *axis, int64_t context, Decoded *to);
-/* Fills in a cached scan with this body, of which one step is one position. */
+/* Fills in a cached scan with this body, whose step is one position. */
 void decode_to_scan(const Graph *g, Graph *body, Decoded *to);
 
 #endif
