@@ -102,9 +102,10 @@ static int insert_keep(Decoding *d, int like, int value, int of, bool exact) {
   return kept;
 }
 
-/* A value of the encoder, kept for later steps; -1: it is not of numbers. Inputs are loaded for every step. */
+/* A value of the encoder, kept for later steps; -1: it is not of numbers. Inputs are loaded for every step. Without an
+ * encoder no step would store it. */
 static int keep(Decoding *d, int like, int value, bool exact) {
-  if (!value_of(d, value)->shape.batched || is_input(d, value))
+  if (d->s->source < 0 || !value_of(d, value)->shape.batched || is_input(d, value))
     return d->w->value[value];
   if (value_of(d, value)->type != TYPE_F32)
     return -1;
