@@ -20,7 +20,6 @@ case $model in
 gpt2 | gpt_mini) small="-D n_layer=2 -D n_head=2 -D n_embd=32 -D p_drop=0.1" ;;
 llama_mini) small="-D n_layer=2 -D n_head=4 -D n_kv_head=2 -D n_embd=32 -D hidden=48" ;;
 mamba_mini) small="-D n_layer=2 -D n_embd=32 -D n_state=4 -D keep=4" ;;
-rwkv_mini) small="-D n_layer=2 -D n_embd=32 -D head_size=8 -D keep=4" ;;
 mlp) small="-D n_embd=4 -D hidden=24" ;;
 esac
 small="$small -D n_ctx=16 -D vocab_size=128 -D batch=8"
