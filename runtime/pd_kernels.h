@@ -190,6 +190,13 @@ struct pd_cached_rows {
 };
 void pd_cached_rows(const struct pd_cached_rows *r, pd_in x, const int32_t *position, pd_out y);
 
+/* The state of `elements` floats before a row of a sequence: the kept one, or at position 0 `initial`, NULL for zeros;
+ * and the state after the row, which is kept. kept: [sequences][elements]. A row with another number than those of the
+ * `sequences` is unused: its state is left, and not kept. position and sequence point to the row's. */
+void pd_take_state(int64_t elements, int64_t sequences, const int32_t *position, const int32_t *sequence,
+                   const float *initial, const float *kept, float *state);
+void pd_put_state(int64_t elements, int64_t sequences, const int32_t *sequence, const float *state, float *kept);
+
 /* ---- steps of an LSTM (kernels/cached_lstm.c) --------------------------------------------------------- */
 /* Row r of the batch is position[r] of sequence[r]; rows of one sequence are in ascending order. x: [batch][4 hidden] and w
  * as in pd_lstm; h0 and c0: [batch][hidden], the state before position 0, NULL for zeros. h: [batch][hidden], the state

@@ -370,6 +370,8 @@ static int copied(Backward *w, int value) {
     return w->map[value];
   const Graph *b = w->s.b;
   const Node *n = &b->nodes.at[b->values.at[value].node];
+  if (n->op == &op_detach)
+    return w->map[value] = copied(w, n->in[0]);
   int *in = alloc((size_t)(n->n_in + 1) * sizeof *in);
   for (int k = 0; k < n->n_in; k++)
     in[k] = copied(w, n->in[k]);
@@ -459,6 +461,43 @@ static void list_states(Backward *w) {
   w->d_states = w->states.n;
 }
 
+static bool is_read_in(const Graph *b, int value) {
+  for (int i = 0; i < b->nodes.n; i++)
+    for (int k = 0; k < b->nodes.at[i].n_in; k++)
+      if (b->nodes.at[i].in[k] == value)
+        return true;
+  return false;
+}
+
+/* The state of a scan in the step that adds up to this value from zeros; -1: none. */
+static int summing_state(const Graph *b, int value) {
+  const Node *n = &b->nodes.at[b->values.at[value].node];
+  const Graph *body = n->op == &op_scan ? scan_body(b, n) : NULL;
+  const int state = body ? b->values.at[value].output - body->loop.stacked : -1;
+  if (state < 0 || !starts_from_zeros(body, state) || is_read_in(b, value))
+    return -1;
+  const Node *next = &body->nodes.at[body->values.at[result_value(body, body->loop.stacked + state)].node];
+  const int before = state_value(body, state);
+  return next->op == &op_add && (next->in[0] == before || next->in[1] == before) ? state : -1;
+}
+
+/* Lets a scan in the step add to `sum` instead of zeros: then a loop over chunks of steps adds in the order of a loop
+ * over the steps, and has its bits. */
+static void sum_from(const Backward *w, int value, int state, int sum) {
+  Graph *b = w->s.b;
+  Node *n = &b->nodes.at[b->values.at[value].node];
+  Graph *body = copy_of(scan_body(b, n));
+  body->loop.zeros &= ~((uint64_t)1 << state);
+  const int at = scan_operands(body)[body->loop.scanned + state];
+  int *in = alloc((size_t)(n->n_in + 1) * sizeof *in);
+  for (int k = 0; k <= n->n_in; k++)
+    in[k] = k < at ? n->in[k] : k == at ? sum : n->in[k - 1];
+  n->in = in;
+  n->n_in++;
+  n->attr = alloc_copy(n->attr, MAX_ATTR * sizeof *n->attr);
+  scan_attributes(b, body, n->attr);
+}
+
 /* Sums a captured value's gradient from step to step. */
 static void add_sum(Backward *w, int input) {
   Graph *b = w->s.b;
@@ -468,7 +507,12 @@ static void add_sum(Backward *w, int input) {
   /* an operand behind the step's nodes: backward nodes cannot be inputs */
   b->n_forward = b->nodes.n;
   int sum = graph_operand(b, internf("sum_%s", like.name), &like);
-  int next = graph_output(b, graph_node(b, &op_add, (int[]){sum, gradient}, 2, NULL, 0, like.span), 0);
+  const int state = summing_state(b, gradient);
+  int next = gradient;
+  if (state >= 0)
+    sum_from(w, gradient, state, sum);
+  else
+    next = graph_output(b, graph_node(b, &op_add, (int[]){sum, gradient}, 2, NULL, 0, like.span), 0);
   b->n_forward = forward;
   b->values.at[next].name = internf("d_%s", like.name);
   push(&w->states, (Leaf){sum, -1});

@@ -74,8 +74,6 @@ bool pass_layout(Compilation *c) {
   move_permutes(c->graph);
   const Target *target = &c->options.plan.target;
   const Lowering *lowering = backend_of(target)->lowering;
-  if (target->precision == PRECISION_BF16 && !scans_suit_bf16(c->graph))
-    return false;
   if (target->precision == PRECISION_BF16)
     round_residuals(c->graph, target->residual);
   if (c->graph->inference)

@@ -102,9 +102,10 @@ static int insert_keep(Decoding *d, int like, int value, int of, bool exact) {
   return kept;
 }
 
-/* A value of the encoder, kept for later steps; -1: it is not of numbers. Inputs are loaded for every step. */
+/* A value of the encoder, kept for later steps; -1: it is not of numbers. Inputs are loaded for every step. Without an
+ * encoder no step would store it. */
 static int keep(Decoding *d, int like, int value, bool exact) {
-  if (!value_of(d, value)->shape.batched || is_input(d, value))
+  if (d->s->source < 0 || !value_of(d, value)->shape.batched || is_input(d, value))
     return d->w->value[value];
   if (value_of(d, value)->type != TYPE_F32)
     return -1;
@@ -173,18 +174,19 @@ static int operand(Decoding *d, int node, int i, int axis) {
   if (d->axis[value] >= 0)
     return d->w->value[value];
   if (aligned && along >= 0 && s->dim[along] > 1)
-    return s->batched ? -1 : row_at_position(d, node, value, along);
+    return s->batched || s->dim[along] < d->s->context ? -1 : row_at_position(d, node, value, along);
   return kept_for(d, node, i);
 }
 
-static void name_results(Decoding *d, int node, int made) {
+static void name_results(Decoding *d, int node, int made, bool state) {
   const Node *old = &d->w->from->nodes.at[node], *new = &d->w->to->nodes.at[made];
   for (int i = 0; i < new->n_out; i++) {
     Value *v = &d->w->to->values.at[new->out[i]];
-    const bool rows = op_keeps(new->op, i) && i < old->n_in && d->axis[old->in[i]] >= 0;
-    v->name = rows                   ? internf("%s_cache", value_of(d, old->in[i])->name)
-              : op_keeps(new->op, i) ? internf("%s_state", value_of(d, old->out[0])->name)
-                                     : value_of(d, old->out[i])->name;
+    const int of = state && i < old->n_out ? old->out[i] : old->out[0];
+    const bool kept = node_keeps(new, i), rows = kept && !state && i < old->n_in && d->axis[old->in[i]] >= 0;
+    v->name = rows   ? internf("%s_cache", value_of(d, old->in[i])->name)
+              : kept ? internf("%s_state", value_of(d, of)->name)
+                     : value_of(d, old->out[i])->name;
     v->span = value_of(d, old->out[0])->span;
   }
 }
@@ -240,7 +242,9 @@ static bool decode_position(Decoding *d, int node, const int *axis) {
   if (found < 0)
     return false;
   for (int i = 0; i < n->n_in; i++) {
-    in[i] = i == whole ? whole_of(d, node, n->in[i], axis[i]) : operand(d, node, i, found);
+    in[i] = i == whole              ? whole_of(d, node, n->in[i], axis[i])
+            : to.rows >> i % 64 & 1 ? row_at_position(d, node, n->in[i], 0)
+                                    : operand(d, node, i, found);
     if (in[i] < 0)
       return false;
   }
@@ -250,8 +254,10 @@ static bool decode_position(Decoding *d, int node, const int *axis) {
     in[n_in++] = d->sequence;
   }
   int made = rewrite_insert(d->w, node, to.op, in, n_in, to.attr);
-  name_results(d, node, made);
-  const int results = to.cached ? 1 : n->n_out; /* further results serve the derivative, or are of all positions */
+  name_results(d, node, made, to.state);
+  const int results = !to.cached   ? n->n_out
+                      : to.results ? to.results
+                                   : 1; /* further results serve the derivative, or are of all positions */
   for (int i = 0; i < results; i++) {
     d->w->value[n->out[i]] = graph_output(d->w->to, made, i);
     d->axis[n->out[i]] = found;
@@ -428,7 +434,8 @@ static void tell_no_cache(const Graph *g, const Sequence *s, int because) {
   help(
       d,
       "there are caches for causal 'scaled_dot_product_attention' without a mask or documents, where a bias must be by "
-      "distance, and for 'lstm' without lengths; beside an encoder also for attention written as products");
+      "distance, for 'lstm' without lengths, for forward scans over positions, and for causal convolutions; beside an "
+      "encoder also for attention written as products");
 }
 
 static void tell_not_causal(const Graph *g, int value) {

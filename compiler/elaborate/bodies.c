@@ -57,7 +57,7 @@ static bool is_refused(const Graph *g, const Node *n) {
   bool batched = false, random = n->op->expression && op_reads_words(n->op, of_run);
   for (int k = 0; k < n->n_in; k++)
     batched |= g->values.at[n->in[k]].shape.batched;
-  return random || n->op->varies || n->op->moves_by || n->op->of_microbatch || n->op->first_kept > 0 ||
+  return random || n->op->varies || n->op->moves_by || n->op->of_microbatch || n->op->first_kept ||
          (batched && !g->values.at[n->out[0]].shape.batched);
 }
 
@@ -351,6 +351,33 @@ static void replace(Making *m) {
   rewrite_finish(w);
 }
 
+/* Whether states take much more memory than the rows and the results of a step, so that it pays to compute them again. */
+static bool has_large_states(const Graph *body) {
+  enum { MUCH = 4 };
+  const ScanLoop *l = &body->loop;
+  int64_t rows = 0, states = 0;
+  for (int i = 0; i < l->scanned; i++)
+    rows += shape_elements(&body->values.at[body->inputs.at[i].value].shape) / l->steps;
+  for (int i = 0; i < l->stacked; i++)
+    rows += shape_elements(&body->values.at[body->figures.at[i].value].shape);
+  for (int i = 0; i < l->states; i++)
+    states += shape_elements(&body->values.at[body->inputs.at[l->scanned + i].value].shape);
+  return states > MUCH * rows;
+}
+
+/* Steps between kept states: the given number, or with large states the divisor of the steps that is nearest to their
+ * root, which keeps the fewest states. */
+static int64_t steps_between(const Graph *body, int64_t given) {
+  const int64_t steps = body->loop.steps;
+  int64_t best = 1;
+  if (given || !has_large_states(body))
+    return given;
+  for (int64_t k = 1; k <= steps; k++)
+    if (steps % k == 0 && k + steps / k <= best + steps / best)
+      best = k;
+  return best;
+}
+
 bool make_bodies(Graph *g) {
   for (int i = 0; i < g->nodes.n; i++) {
     if (g->nodes.at[i].op != &op_recurrence)
@@ -361,8 +388,8 @@ bool make_bodies(Graph *g) {
       return false;
     make_body(&m);
     m.dropped = simplify_body(m.body);
-    const int64_t keep = (int64_t)g->nodes.at[i].attr[4].number;
-    m.chunks = keep > 1 && keep < m.body->loop.steps;
+    const int64_t keep = steps_between(m.body, (int64_t)g->nodes.at[i].attr[4].number);
+    m.chunks = keep > 1 && keep < m.body->loop.steps && !g->inference;
     if (m.chunks)
       m.body = in_chunks(g, m.body, keep);
     replace(&m);

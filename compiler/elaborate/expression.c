@@ -139,9 +139,17 @@ static bool callable(const Elaborator *e, const Frame *f, Name name, Val *v) {
 static Val unknown_name(const Elaborator *e, Frame *f, Name name, Span where) {
   if (f->doubtful)
     return POISON;
+  const Variable *gone = table_find(&f->gone, &name);
+  if (gone && gone->of_scan) {
+    Diagnostic *d =
+        fail(f, where, "PD0116", "'%s' is a variable of the body of a scan, and unknown behind it", name);
+    note_at(d, gone->span, "it gets its value here");
+    help(d, "return it from the body, or carry it as a state: 'y, last = scan(..) { .. return %s; }'", name);
+    variable_declare(f, name, POISON, false, where);
+    return POISON;
+  }
   Diagnostic *d = fail(f, where, "PD0101", "unknown name '%s'", name);
   variable_declare(f, name, POISON, false, where); /* reported once */
-  const Variable *gone = table_find(&f->gone, &name);
   if (gone) {
     note_at(d, gone->span, "this name is valid only within its block");
     help(d,

@@ -95,7 +95,8 @@ typedef struct Assignment {
 typedef struct Variable {
   Name name;
   Val val;
-  bool scoped; /* ends with its block: a parameter or loop counter */
+  bool scoped;  /* ends with its block: a parameter or loop counter */
+  bool of_scan; /* of the body of a scan */
   Span span;
   Assignment *assignment; /* NULL: in a standard layer, or no assignment */
   int hidden;             /* index of the variable of this name that it shadows, or -1; used with Frame.places */

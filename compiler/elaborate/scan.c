@@ -8,7 +8,7 @@
 typedef struct Scan {
   int number;
   int64_t steps; /* 0: no scanned value yet */
-  int64_t keep;  /* steps between kept states; 0: each step keeps its states */
+  int64_t keep;  /* steps between kept states; 0: not given */
   bool reverse, good;
   Vec(const Ast *) scanned, states; /* arguments */
   Ints state;                       /* the marks of `states` */
@@ -87,6 +87,8 @@ static bool bind(Elaborator *e, Frame *f, const Ast *a, Val v, Scan *s) {
   }
   if (strcmp(a->name, "reverse") == 0 && !a->text)
     return want_bool(e, f, v, a->a->span, "'reverse'", &s->reverse);
+  if (strcmp(a->name, "keep") == 0 && !a->text && v.kind == VAL_WORD && strcmp(v.word, "none") == 0)
+    return true;
   if (strcmp(a->name, "keep") == 0 && !a->text)
     return want_size(e, f, v, a->a->span, &s->keep);
   return a->text ? bind_scanned(e, f, a, v, s) : bind_state(e, f, a, v, s);
@@ -142,6 +144,18 @@ static int step_results(Elaborator *e, Frame *f, const Ast *a, Ints *results) {
   return n;
 }
 
+/* A value that all samples share, for each sample. */
+static int of_each_sample(Elaborator *e, Frame *f, int value, Span span) {
+  const Value *v = &e->g->values.at[value];
+  if (v->shape.batched || v->type != TYPE_F32)
+    return value;
+  Shape s = v->shape;
+  Attr attr[MAX_ATTR] = {{.n = s.rank, .list = alloc_copy(s.dim, sizeof s.dim)}, {.number = true}};
+  const int node = graph_node(e->g, &op_expand, &value, 1, attr, f->scope, span);
+  ensure(node >= 0);
+  return graph_output(e->g, node, 0);
+}
+
 /* Adds the states after the step to `results`; false after a diagnostic. */
 static bool states_after(Elaborator *e, Frame *f, const Scan *s, Ints *results) {
   for (int i = 0; i < s->states.n; i++) {
@@ -152,11 +166,12 @@ static bool states_after(Elaborator *e, Frame *f, const Scan *s, Ints *results) 
     if (v->val.kind == VAL_POISON)
       return false;
     const Shape before = e->g->values.at[s->state.at[i]].shape;
+    if (v->val.kind == VAL_TENSOR)
+      v->val.value = of_each_sample(e, f, v->val.value, a->span);
     const Value *after = v->val.kind == VAL_TENSOR ? &e->g->values.at[v->val.value] : NULL;
     if (!after || after->type != TYPE_F32 || !shape_equal(&after->shape, &before)) {
-      Diagnostic *d =
-          fail(f, v->span, "PD0312", "the state '%s' of shape %s becomes %s%s", a->name, shape_text(&before),
-               val_kind(e, v->val), after && !after->shape.batched ? " that is the same for all samples" : "");
+      Diagnostic *d = fail(f, v->span, "PD0312", "the state '%s' of shape %s becomes %s", a->name,
+                           shape_text(&before), val_kind(e, v->val));
       note_at(d, a->span, "its initial value is here");
       help(d, "a state keeps its shape from step to step");
       return false;
@@ -203,7 +218,7 @@ static Val run_body(Elaborator *e, Frame *f, const Ast *a, Scan *s) {
   if (s->good && (n = step_results(e, f, a, &results)) >= 0 && !states_after(e, f, s, &results))
     n = -1;
   for (int i = had; i < f->variables.n; i++)
-    f->variables.at[i].scoped = true;
+    f->variables.at[i].scoped = f->variables.at[i].of_scan = true;
   leave_block(f, had);
   if (!unchanged(f, before, had))
     n = -1;

@@ -149,6 +149,7 @@ const Dialect c_dialect = {
                 "#include <string.h>\n\n#include \"kernels/pd_loops.h\"\n#include \"pd_runtime.h\"\n\n",
     .compound_literals = true,
     .zero = "memset(%s, 0, %lld);",
+    .unused_row = "    if (%s[t] >= %lld)\n      continue;\n",
     .null = "NULL",
     .now = "/* The current microbatch's first sample, counted over the run: random numbers depend on it. */\n"
            "static int64_t first_sample;\n\n",

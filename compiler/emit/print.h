@@ -56,10 +56,13 @@ typedef struct Dialect {
   bool compound_literals; /* a struct's value as an argument is (struct x){..}; else {..} */
   const char *caller;     /* calls passes with their arguments; NULL: direct calls */
   const char *zero;       /* the statement that fills memory with zeros: a pointer, bytes ("%s", "%lld") */
-  const char *null;       /* a null pointer argument of a library call */
-  const char *now;        /* declares the current microbatch's and the run's state that loops read */
-  const char *at;         /* sets that state before a pass */
-  bool at_says_training;  /* validation needs `at`, too */
+  /* the statement in a loop over rows that skips row t if it is unused: the rows' sequences, their number ("%s",
+   * "%lld"); NULL: the host does not see the rows */
+  const char *unused_row;
+  const char *null;      /* a null pointer argument of a library call */
+  const char *now;       /* declares the current microbatch's and the run's state that loops read */
+  const char *at;        /* sets that state before a pass */
+  bool at_says_training; /* validation needs `at`, too */
   /* the text of a word, such as WORD_SAMPLE for the microbatch's first; NULL for indices and keys, which each
    * loop has of its own */
   const char *word[N_WORDS];
@@ -102,11 +105,12 @@ void print_call(Text *out, int indent, const Dialect *dialect, const Lowered *ke
 typedef struct KernelText {
   const StageKernels *stage; /* it is one of these kernels */
   const Lowered *kernel;
-  Name name;
+  Name name, wanted; /* its identifier, and the one that it gets if no other has it */
 } KernelText;
 typedef Vec(KernelText) KernelTexts;
-/* Adds a stage's kernels of distinct signatures, without names; the kernels of a scan's body precede the scan. */
-void collect_kernels(const LoweredStage *s, KernelTexts *to);
+/* Adds a stage's kernels of distinct signatures, without names; the kernels of a scan's body precede the scan. within: of a
+ * body, the scan's name; NULL: none. */
+void collect_kernels(const LoweredStage *s, Name within, KernelTexts *to);
 /* Whether the call uses objects that setup() constructs, or calls kernels that do. */
 bool kernel_takes_instance(const Lowered *kernel);
 typedef struct ScanTexts {

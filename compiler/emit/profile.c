@@ -41,10 +41,10 @@ static int find_timed(const TimedKernels *timed, const Lowered *kernel) {
 
 /* Names the kernels of a scan's body that are not known yet. */
 static void collect_inner(const Lowered *scan, TimedKernels *timed, Names *taken) {
-  collect_kernels(scan->scan->step, &timed->inner);
+  collect_kernels(scan->scan->step, scan->kernel->name, &timed->inner);
   for (int i = 0; i < timed->inner.n; i++)
     if (!timed->inner.at[i].name)
-      timed->inner.at[i].name = unique_kernel_name(taken, timed->inner.at[i].kernel->kernel->name);
+      timed->inner.at[i].name = unique_kernel_name(taken, timed->inner.at[i].wanted);
 }
 
 static Name inner_function(const void *context, const Lowered *k) {
@@ -341,7 +341,8 @@ static bool print_kernels(Text *out, Text *setup, const Dialect *dialect, const 
   for (int i = 0; i < timed->n; i++) {
     const Timed *t = &timed->at[i];
     now |= t->kernel->arguments.now;
-    print_kernel(&loops, &objects, &scans, setup, timed, &(KernelText){t->stage, t->kernel, t->name});
+    print_kernel(&loops, &objects, &scans, setup, timed,
+                 &(KernelText){.stage = t->stage, .kernel = t->kernel, .name = t->name});
     print_run(&runs, t);
   }
   if (now)

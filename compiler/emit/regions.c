@@ -680,7 +680,7 @@ static Name function_of(const void *context, const Lowered *k) { return kernel_f
 static void print_kernel(Emit *e, Text *loops, const KernelText *t) {
   const Lowered *k = t->kernel;
   const ScanTexts texts = {e->dialect, e->library, !e->library, &e->taken, function_of, e};
-  Name name = unique_kernel_name(&e->taken, k->kernel->name);
+  Name name = unique_kernel_name(&e->taken, t->wanted);
   push(&e->functions, (Function){k->kernel->signature, name});
   if (k->scan)
     print_scan(loops, &texts, t->stage, k, name);
@@ -693,7 +693,7 @@ static void print_kernel(Emit *e, Text *loops, const KernelText *t) {
 void print_loops_and_objects(Emit *e) {
   Text loops = {0};
   KernelTexts kernels = {0};
-  collect_kernels(e->lowered, &kernels);
+  collect_kernels(e->lowered, NULL, &kernels);
   text_add(&e->out, "/* ---- arguments of the runtime's kernels ---- */\n\n");
   if (!e->p->forward_only)
     text_add(&e->out, "/* Arrays of two: [1] overwrites, for a batch's first microbatch; [0] adds. */\n");
@@ -729,7 +729,7 @@ static void open_setup(Emit *e, const char *body) {
 void print_setup(Emit *e) {
   Text body = {0};
   KernelTexts kernels = {0};
-  collect_kernels(e->lowered, &kernels);
+  collect_kernels(e->lowered, NULL, &kernels);
   for (int i = 0; i < kernels.n; i++) {
     const Lowered *k = kernels.at[i].kernel;
     if (k->call && !k->scan)

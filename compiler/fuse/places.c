@@ -224,9 +224,9 @@ static int buffer_of_place(const Fuse *f, int root, const Place *p) {
   for (int i = 0; i < p->rank; i++)
     dim[i] = p->dim[order[i]];
   const Value *v = value_at(f, root);
-  BufferKind kind = f->survey->table[v->node]                      ? BUFFER_TABLE
-                    : op_keeps(node_at(f, v->node)->op, v->output) ? BUFFER_CACHE
-                                                                   : BUFFER_TEMPORARY;
+  BufferKind kind = f->survey->table[v->node]                    ? BUFFER_TABLE
+                    : node_keeps(node_at(f, v->node), v->output) ? BUFFER_CACHE
+                                                                 : BUFFER_TEMPORARY;
   return new_buffer(f, kind, root, p->rank, dim, v->type);
 }
 

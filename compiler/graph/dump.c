@@ -272,9 +272,9 @@ static void put_generation(const Generation *x, FILE *out) {
 
 static void put_loop(Dump *d, const ScanLoop *l) {
   if (l->steps)
-    fprintf(d->out, "loop steps %lld reverse %d again %d scanned %d states %d stacked %d zeros %llu\n",
+    fprintf(d->out, "loop steps %lld reverse %d again %d scanned %d states %d stacked %d zeros %llu%s\n",
             (long long)l->steps, l->reverse, l->again, l->scanned, l->states, l->stacked,
-            (unsigned long long)l->zeros);
+            (unsigned long long)l->zeros, l->cached ? " cached" : "");
 }
 
 static void put_graph(Dump *d) {

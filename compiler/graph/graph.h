@@ -207,6 +207,8 @@ typedef Vec(Graph *) Bodies;
 typedef struct ScanLoop {
   int64_t steps; /* 0: not the body of a scan */
   bool reverse;  /* from the last row of scanned and stacked values to the first */
+  bool cached;   /* of a generating program: a step is a row's one position, and its states are those of the row's
+                    sequence, between calls (ops/cached_scan.c) */
   bool again;    /* the derivative of a body around the scan runs it again instead of keeping its results */
   int scanned, states, stacked;
   uint64_t zeros; /* bit i: state i starts as zeros and has no initial value among the scan's operands */

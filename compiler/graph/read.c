@@ -445,6 +445,7 @@ static void read_loop(Reader *r) {
   l->stacked = read_int(r);
   expect(r, "zeros");
   l->zeros = (uint64_t)read_long(r);
+  l->cached = accept(r, "cached");
 }
 
 static void read_body(Reader *r);

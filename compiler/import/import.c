@@ -8,11 +8,11 @@
 #include "format/format.h"
 #include "import/internal.h"
 
-static const Family *const families[] = {&family_llama,    &family_mistral,   &family_mixtral, &family_qwen2,
-                                         &family_qwen3,    &family_qwen3_moe, &family_deepseek_v3, &family_olmo2,   &family_phi3,
-                                         &family_gemma,    &family_gemma2,    &family_gemma3,  &family_gpt2,
-                                         &family_gpt_neox, &family_bert,      &family_roberta, &family_vit,
-                                         &family_t5,       &family_whisper};
+static const Family *const families[] = {&family_llama, &family_mistral,   &family_mixtral,     &family_qwen2,
+                                         &family_qwen3, &family_qwen3_moe, &family_deepseek_v3, &family_olmo2,
+                                         &family_phi3,  &family_gemma,     &family_gemma2,      &family_gemma3,
+                                         &family_gpt2,  &family_gpt_neox,  &family_bert,        &family_roberta,
+                                         &family_vit,   &family_t5,        &family_whisper};
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 /* Text around the family's part: common to all models, but for the inputs and the objective, which are those of language

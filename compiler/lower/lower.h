@@ -98,7 +98,8 @@ typedef struct LoweredScan {
   int *operand;    /* by input of the body: the scan's operand, or -1 for a state that starts as zeros */
   int *input;      /* by buffer of the step: the input that it holds; -1: none */
   int64_t *offset; /* by buffer: of tables and temporaries */
-  int64_t *second; /* by state: the offset of its second copy */
+  int64_t *first;  /* by state of a cached scan: the offset of the state before a row */
+  int64_t *second; /* by state: the offset of its second copy; of a cached scan, of the state after a row */
   int64_t scratch; /* the offset of the kernels' scratch memory; -1: none */
 } LoweredScan;
 

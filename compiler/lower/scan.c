@@ -10,10 +10,15 @@
 
 static int64_t bytes_of(const Buffer *b) { return aligned(b->elements * element_bytes(b)); }
 
+/* Samples of a step: one, where each row has a state of its own. */
+static int64_t samples_of(const StageKernels *stage, const Graph *body) {
+  return body->loop.cached ? 1 : stage->microbatch;
+}
+
 static StageKernels *fuse_body(const StageKernels *stage, const Graph *body) {
   Piece whole = {.end = body->nodes.n, .name = intern("")};
   Pieces one = {&whole, 1};
-  return fuse(body, &one, 0, 1, 0, 1, stage->microbatch, false, false, stage->target);
+  return fuse(body, &one, 0, 1, 0, 1, samples_of(stage, body), false, false, stage->target);
 }
 
 /* ---- types ------------------------------------------------------------------------------------------- */
@@ -92,6 +97,7 @@ static int64_t pack_buffers(const StageKernels *k, LoweredScan *s) {
 
 static int64_t place_states(const StageKernels *k, LoweredScan *s, int64_t bytes) {
   const ScanLoop *l = &s->body->loop;
+  s->first = alloc((size_t)(l->states + 1) * sizeof *s->first);
   s->second = alloc((size_t)(l->states + 1) * sizeof *s->second);
   for (int i = 0; i < k->buffers.n; i++) {
     const Buffer *b = &k->buffers.at[i];
@@ -99,6 +105,8 @@ static int64_t place_states(const StageKernels *k, LoweredScan *s, int64_t bytes
       continue;
     s->second[b->figure - l->stacked] = bytes;
     bytes += bytes_of(b);
+    s->first[b->figure - l->stacked] = bytes;
+    bytes += l->cached ? bytes_of(b) : 0;
   }
   return bytes;
 }
@@ -151,7 +159,7 @@ void lower_scan(const StageKernels *stage, Lowered *l) {
                        .types = text_of_types(body, bf16),
                        .backend = backend_of(&stage->target),
                        .workspaces = stage->target.workspaces,
-                       .microbatch = stage->microbatch,
+                       .microbatch = samples_of(stage, body),
                        .threads = stage->target.threads,
                        .precision = stage->target.precision};
   Known *known = table_find(&lowered, &key);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "ops/rules.h"
+#include "ops/scan.h"
 
 /* Reports that operand i does not fit the first. clash: an axis with different sizes; -1: none. */
 static bool concat_fails(ShapeRule *r, int i, int axis, int clash) {
@@ -156,4 +157,5 @@ const Op op_pad = {
     .derivative = derive_pad,
     .cost = cost_copy,
     .evaluate = evaluate_pad,
+    .decode = decode_pad,
 };

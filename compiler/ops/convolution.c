@@ -7,6 +7,7 @@
 #include "kernels/winograd.h"
 #include "ops/call.h"
 #include "ops/rules.h"
+#include "ops/scan.h"
 #include "pd_kernels.h"
 
 enum { MOST_GROUPS = 1 << 20 };
@@ -409,6 +410,7 @@ const Op op_convolution = {
     .derivative = derive_convolution,
     .cost = cost_convolution,
     .evaluate = evaluate_convolution,
+    .decode = decode_convolution,
     .call = call_convolution,
     .scratch = scratch_convolution,
 };

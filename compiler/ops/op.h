@@ -114,7 +114,9 @@ typedef struct Decoded {
   /* The position and the sequence are further operands. The attribute "samples" is to fill, and with a "window" the
    * "context" to shorten. */
   bool cached;
-  bool state; /* cached: it keeps the state after the last position alone */
+  bool state;    /* cached: it keeps the state after the last position alone */
+  int results;   /* cached: the number of results that have positions; 0: 1 */
+  uint64_t rows; /* bit i: operand i, the same for all samples, is replaced by its row at the position */
 } Decoded;
 /* Attributes of op_cached_attention. Samples: sequences with a cache. */
 enum { CACHED_CONTEXT, CACHED_SCALE, CACHED_SOFTCAP, CACHED_WINDOW, CACHED_SAMPLES };
@@ -153,7 +155,7 @@ struct Op {
   const char *optional[MAX_OPTIONAL];
   /* the index of a node's operand among those of the signature; NULL: no earlier operand may be missing */
   int (*operand)(const Node *n, int i);
-  /* calls: outputs from this index on persist between microbatches, output i for operand i; 0: none */
+  /* calls: outputs from this index on persist between microbatches; 0: none; -1: from the attribute "stacked" on */
   int first_kept;
   bool keeps; /* calls: all outputs persist between microbatches */
   /* a call that keeps its operands for later microbatches: it runs in those microbatches alone that have new ones, with
@@ -236,10 +238,6 @@ struct Op {
   bool (*stays_f32)(const Node *n, bool result, int index);
 };
 
-/* Whether the output persists between microbatches. */
-static inline bool op_keeps(const Op *op, int output) {
-  return op->keeps || (op->first_kept > 0 && output >= op->first_kept);
-}
 /* By node: it only serves calls that run once (Op.once), themselves included. NULL: the graph has no such call. */
 bool *nodes_once(const Graph *g);
 
@@ -251,6 +249,12 @@ const Op *op_find(const char *name); /* NULL: unknown */
 const Attr *node_attr(const Node *n, const char *name);
 static inline int64_t node_int(const Node *n, const char *name) { return (int64_t)node_attr(n, name)->number; }
 static inline double node_number(const Node *n, const char *name) { return node_attr(n, name)->number; }
+
+/* Whether the output persists between microbatches. */
+static inline bool node_keeps(const Node *n, int output) {
+  const int first = n->op->first_kept < 0 ? (int)node_int(n, "stacked") : n->op->first_kept;
+  return n->op->keeps || (n->op->first_kept && output >= first);
+}
 
 /* The index of operand i among those of the op's signature; whether the operand gets a gradient. */
 static inline int node_operand(const Node *n, int i) { return n->op->operand ? n->op->operand(n, i) : i; }
@@ -282,7 +286,7 @@ extern const Op op_matmul, op_few_rows_matmul, op_weight_gradient, op_weight_and
 extern const Op op_attention, op_attention_gradient, op_cached_attention;
 extern const Op op_keep, op_cached_rows;
 extern const Op op_lstm, op_lstm_gradient, op_cached_lstm;
-extern const Op op_step, op_state, op_recurrence, op_scan; /* ops/scan.h */
+extern const Op op_step, op_state, op_recurrence, op_scan, op_cached_scan; /* ops/scan.h */
 extern const Op op_top_k, op_top_k_gradient, op_biased_top_k;
 extern const Op op_within_capacity, op_expert_linear, op_expert_linear_weights, op_expert_sum;
 extern const Op op_convolution, op_convolution_backward, op_convolution_weights;

@@ -21,7 +21,7 @@ const Op *const all_ops[] = {
     &op_adaptive_average_pool, &op_adaptive_average_pool_gradient,
     &op_attention, &op_attention_gradient, &op_cached_attention,
     &op_keep, &op_cached_rows, &op_lstm, &op_lstm_gradient, &op_cached_lstm,
-    &op_step, &op_state, &op_recurrence, &op_scan,
+    &op_step, &op_state, &op_recurrence, &op_scan, &op_cached_scan,
     &op_top_k, &op_top_k_gradient, &op_biased_top_k,
     &op_within_capacity, &op_expert_linear, &op_expert_linear_weights, &op_expert_sum,
     &op_gather, &op_gather_part, &op_gather_gradient, &op_gather_gradient_part,

@@ -147,7 +147,7 @@ static void digest_shape(Text *t, const Shape *s) {
 static void digest_attributes(Text *t, const Node *n) {
   for (int i = 0; i < MAX_ATTR && n->op->attr[i].name; i++) {
     const Attr *a = &n->attr[i];
-    if (n->op == &op_scan && i == 0) /* the number of a body; its digest follows */
+    if (n->op->loops && i == 0) /* the number of a body; its digest follows */
       continue;
     text_add(t, " %a%s", a->number, a->text ? a->text : "");
     for (int k = 0; k < a->n; k++)
@@ -159,8 +159,8 @@ static void digest_attributes(Text *t, const Node *n) {
 static Name digest_of(const Graph *body) {
   Text t = {0};
   const ScanLoop *l = &body->loop;
-  text_add(&t, "%lld %d %d %d %d %d %llx", (long long)l->steps, l->reverse, l->again, l->scanned, l->states,
-           l->stacked, (unsigned long long)l->zeros);
+  text_add(&t, "%lld %d %d %d %d %d %llx%s", (long long)l->steps, l->reverse, l->again, l->scanned, l->states,
+           l->stacked, (unsigned long long)l->zeros, l->cached ? " cached" : "");
   for (int i = 0; i < body->nodes.n; i++) {
     const Node *n = &body->nodes.at[i];
     text_add(&t, "\n%s", n->op->name);
@@ -220,16 +220,18 @@ static bool is_made_narrow(const Graph *body, int result) {
 static Attr narrow_attribute(const Graph *body) {
   const int *operand = scan_operands(body);
   const int first = body->loop.scanned, end = first + body->loop.states;
-  Attr a = {.list = alloc((size_t)(body->inputs.n + body->figures.n + 1) * sizeof *a.list)};
+  Attr a = {.list = alloc((size_t)(body->inputs.n + CACHED_OPERANDS + body->figures.n) * sizeof *a.list)};
   for (int i = 0; i < body->inputs.n; i++)
     if (operand[i] >= 0)
       a.list[a.n++] = (i < first || i >= end) && is_read_narrow(body, i);
+  for (int i = 0; i < CACHED_OPERANDS && body->loop.cached; i++)
+    a.list[a.n++] = 0;
   for (int i = 0; i < body->figures.n; i++)
     a.list[a.n++] = i < body->loop.stacked && is_made_narrow(body, i);
   return a;
 }
 
-static bool scan_stays_f32(const Node *n, bool result, int index) {
+bool scan_stays_f32(const Node *n, bool result, int index) {
   return !node_attr(n, "narrow")->list[result ? n->n_in + index : index];
 }
 
@@ -280,7 +282,7 @@ static bool shape_scan(ShapeRule *r) {
   return true;
 }
 
-static OpCost cost_scan(const Graph *g, int node) {
+OpCost cost_scan(const Graph *g, int node) {
   const Graph *body = scan_body(g, &g->nodes.at[node]);
   OpCost all = {0};
   for (int i = 0; i < body->nodes.n; i++) {
@@ -330,10 +332,10 @@ static void evaluate_scan(const Graph *g, int node, int64_t batch, const double 
 }
 
 /* emit/scan.c prints it. */
-static void call_scan(const Site *site, Call *c) { (void)site, (void)c; }
+void call_scan(const Site *site, Call *c) { (void)site, (void)c; }
 
 /* lower/scan.c knows it. */
-static int64_t scratch_scan(const Site *site) {
+int64_t scratch_scan(const Site *site) {
   (void)site;
   return 0;
 }
@@ -363,5 +365,6 @@ const Op op_scan = {
     .call = call_scan,
     .scratch = scratch_scan,
     .causal = is_forward_scan,
+    .decode = decode_scan,
     .stays_f32 = scan_stays_f32,
 };

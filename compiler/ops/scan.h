@@ -20,4 +20,18 @@ void scan_attributes(Graph *g, Graph *body, Attr *attr);
 /* A body without nodes, for scans of `g`. */
 Graph *body_new(const Graph *g, ScanLoop loop);
 
+/* ---- members of both kinds of scan ---- */
+OpCost cost_scan(const Graph *g, int node);
+void call_scan(const Site *site, Call *c);
+int64_t scratch_scan(const Site *site);
+bool scan_stays_f32(const Node *n, bool result, int index);
+
+/* ---- generation (cached_scan.c) ---- */
+enum { CACHED_OPERANDS = 2 }; /* the last operands: the position and the sequence of each row */
+int decode_scan(const Graph *g, int node, const int *axis, int64_t context, Decoded *to);
+int decode_convolution(const Graph *g, int node, const int *axis, int64_t context, Decoded *to);
+int decode_pad(const Graph *g, int node, const int *axis, int64_t context, Decoded *to);
+/* Fills in a cached scan with this body, whose step is one position. */
+void decode_to_scan(const Graph *g, Graph *body, Decoded *to);
+
 #endif

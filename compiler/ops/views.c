@@ -195,6 +195,19 @@ static bool place_sliced(const Graph *g, int node, int output, const Place *from
   return true;
 }
 
+/* The first positions keep theirs: all in front of others, such as those of a padded convolution, or all but the last,
+ * which a delay drops. A single one could be broadcast to others. */
+static int decode_slice(const Graph *g, int node, const int *axis, int64_t context, Decoded *to) {
+  const Node *n = &g->nodes.at[node];
+  const int along = (int)node_int(n, "axis");
+  if (axis[0] != along)
+    return axis[0];
+  to->attr[1] = (Attr){.number = 0};
+  to->attr[2] = (Attr){.number = 1};
+  const int64_t size = out_shape(g, node, 0)->dim[along];
+  return node_int(n, "from") == 0 && (size == context || (size > 1 && size < context)) ? along : -1;
+}
+
 /* The elements of x from `from` to before `to` along an axis, also written x[.., 1..3]; negative bounds count from
  * the end. */
 const Op op_slice = {
@@ -203,6 +216,7 @@ const Op op_slice = {
     VIEW,
     .divide = divide_view,
     .view = place_sliced,
+    .decode = decode_slice,
     .reordered = reordered_axis,
     .attr = {{"axis", ATTR_INT, false, -1}, {"from", ATTR_INT, false, 0}, {"to", ATTR_INT, false, 0}},
     .shape = shape_slice,

@@ -284,19 +284,3 @@ void mark_residuals(Graph *g, Residual kept) {
     g->values.at[v].bf16 = s.member[v] && !s.wide[v];
   write_copies(g, &s);
 }
-
-bool scans_suit_bf16(const Graph *g) {
-  for (int b = 0; b < g->bodies->n; b++) {
-    const Graph *body = g->bodies->at[b];
-    for (int i = 0; i < body->nodes.n; i++) {
-      const Node *n = &body->nodes.at[i];
-      if (!n->op->loops || scan_body(body, n)->loop.again)
-        continue;
-      Diagnostic *d =
-          error_at(body->values.at[n->out[0]].span, "PD0313", "a scan in the body of a scan cannot run in bf16");
-      help(d, "use '--precision f32', or write the inner loop with 'for'");
-      return false;
-    }
-  }
-  return true;
-}

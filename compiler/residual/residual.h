@@ -9,9 +9,6 @@
 /* Takes forward nodes before autodiff. Library calls read rounded copies of the stream's f32 values. */
 void round_residuals(Graph *g, Residual kept);
 
-/* False after a diagnostic if a model's scan contains a scan: its states would be in bf16 in one body and in f32 in the
- * other. */
-bool scans_suit_bf16(const Graph *g);
 /* Takes the final Graph. Does the same for the stream's gradients, and marks the bf16 values of the stream and its
  * gradients (Value.bf16). */
 void mark_residuals(Graph *g, Residual kept);

@@ -249,7 +249,8 @@ static int rule_expand(Rewrite *w, int node) {
   return inner ? build(w, node, &op_expand, inner->in, 1, attr) : -1;
 }
 
-static int rule_detach(Rewrite *w, int node) { return input(w, node, 0); }
+/* The body of a scan keeps it for its derivative, which is taken later. */
+static int rule_detach(Rewrite *w, int node) { return w->to->loop.steps ? -1 : input(w, node, 0); }
 
 /* ---- concatenations ---------------------------------------------------------------------------- */
 

@@ -23,6 +23,31 @@ void pd_cached_rows(const struct pd_cached_rows *r, pd_in x, const int32_t *posi
   PD_LAUNCH(cached_rows, blocks_of(r->batch * r->outer * r->inner), THREADS, 0, pd_stream, *r, x, position, y);
 }
 
+/* ---- states of loops over time ------------------------------------------------------------------------------- */
+
+static __global__ void __launch_bounds__(THREADS)
+    take_state(int64_t n, int64_t sequences, const int32_t *position, const int32_t *sequence,
+               const float *initial, const float *kept, float *state) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x;
+  if (i < n && *sequence < sequences) state[i] = *position ? kept[*sequence * n + i] : initial ? initial[i] : 0.0f;
+}
+
+void pd_take_state(int64_t elements, int64_t sequences, const int32_t *position, const int32_t *sequence,
+                   const float *initial, const float *kept, float *state) {
+  PD_LAUNCH(take_state, blocks_of(elements), THREADS, 0, pd_stream, elements, sequences, position, sequence,
+            initial, kept, state);
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    put_state(int64_t n, int64_t sequences, const int32_t *sequence, const float *state, float *kept) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x;
+  if (i < n && *sequence < sequences) kept[*sequence * n + i] = state[i];
+}
+
+void pd_put_state(int64_t elements, int64_t sequences, const int32_t *sequence, const float *state, float *kept) {
+  PD_LAUNCH(put_state, blocks_of(elements), THREADS, 0, pd_stream, elements, sequences, sequence, state, kept);
+}
+
 /* ---- an LSTM ---------------------------------------------------------------------------------------------- */
 
 /* The state before position 0 of a row's sequence. */

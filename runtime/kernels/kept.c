@@ -28,3 +28,19 @@ void pd_cached_rows(const struct pd_cached_rows *r, pd_in x, const int32_t *posi
       copy(x, row * r->inner, y, (row * r->context + position[b]) * r->inner, r->inner);
     }
 }
+
+void pd_take_state(int64_t elements, int64_t sequences, const int32_t *position, const int32_t *sequence,
+                   const float *initial, const float *kept, float *state) {
+  const size_t bytes = (size_t)elements * sizeof *state;
+  if (*sequence >= sequences) return;
+  if (*position)
+    memcpy(state, kept + *sequence * elements, bytes);
+  else if (initial)
+    memcpy(state, initial, bytes);
+  else
+    memset(state, 0, bytes);
+}
+
+void pd_put_state(int64_t elements, int64_t sequences, const int32_t *sequence, const float *state, float *kept) {
+  if (*sequence < sequences) memcpy(kept + *sequence * elements, state, (size_t)elements * sizeof *state);
+}

@@ -38,7 +38,7 @@ loops_are_not_unrolled() {
   lines=$(cat lines_1024)
   [ "$lines" -lt 480 ] || fail "a GRU of 1024 steps has $lines lines"
   [ "$lines" -le $(($(cat lines_3) + 20)) ] || fail "a GRU of 1024 steps has $lines lines, and one of 3 $(cat lines_3)"
-  for model in mamba_mini; do
+  for model in mamba_mini rwkv_mini; do
     expect 0 "$pdc" -S -n 2 --stages 2 -o "$model.build" "$source/models/$model.pdm"
     for file in "$model.build"/stage*.c; do
       check_source "$file"

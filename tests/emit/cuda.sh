@@ -47,7 +47,7 @@ larger_sources_are_clean() {
     expect 0 "$pdc" profile -S --target cuda --precision $precision -o stage0.cu "$source/models/mamba_mini.pdm"
     check_sources .
   done
-  for how in "f32 mamba_mini" "bf16 mamba_mini" "f32 gnmt8" "bf16 gnmt8" "bf16 resnet50" "f32 bert"; do
+  for how in "f32 mamba_mini" "bf16 mamba_mini" "f32 rwkv_mini" "bf16 rwkv_mini" "f32 gnmt8" "bf16 gnmt8" "bf16 resnet50" "f32 bert"; do
     set -- $how
     expect 0 "$pdc" -S --verify-each --target cuda --precision $1 -n 1 --memory 400GB -o m "$source/models/$2.pdm"
     check_sources m

@@ -9,10 +9,11 @@ import os
 
 import torch
 from safetensors.torch import save_file
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Mamba2Config, Mamba2ForCausalLM,
+                          MambaConfig, MambaForCausalLM, PreTrainedTokenizerFast)
 
 CONTEXT, PROMPT, WINDOWED = 24, [7, 3, 52, 11, 30], 45
-GPT2_SEED, LLAMA_SEED = 1, 1
+GPT2_SEED, LLAMA_SEED, MAMBA_SEED, MAMBA2_SEED = 1, 1, 1, 2
 here = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -100,4 +101,13 @@ make("llama", LLAMA_SEED,
                                   intermediate_size=24, max_position_embeddings=CONTEXT, vocab_size=61,
                                   rms_norm_eps=1e-5, tie_word_embeddings=False)),
      lambda key: key.removeprefix("model."))
+make("mamba", MAMBA_SEED,
+     MambaForCausalLM(MambaConfig(num_hidden_layers=3, hidden_size=16, state_size=4, vocab_size=61,
+                                  layer_norm_epsilon=1e-5, use_mambapy=False)),
+     lambda key: key)
+make("mamba2", MAMBA2_SEED,
+     Mamba2ForCausalLM(Mamba2Config(num_hidden_layers=2, hidden_size=16, state_size=4, num_heads=4, head_dim=8,
+                                    n_groups=2, chunk_size=8, vocab_size=61, layer_norm_epsilon=1e-5,
+                                    tie_word_embeddings=True)),
+     lambda key: key)
 make_chats()

@@ -734,6 +734,173 @@ def mamba():
     case.write(loss)
 
 
+def rwkv():
+    def block_of(name, first):
+        shapes = {f"{name}.ln1.weight": (12,), f"{name}.ln1.bias": (12,), f"{name}.ln2.weight": (12,),
+                  f"{name}.ln2.bias": (12,), f"{name}.ffn.x_k": (1, 1, 12), f"{name}.ffn.key.weight": (20, 12),
+                  f"{name}.ffn.value.weight": (12, 20), f"{name}.att.r_k": (3, 4),
+                  f"{name}.att.ln_x.weight": (12,), f"{name}.att.ln_x.bias": (12,)}
+        vectors = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g", "w0", "a0", "k_k", "k_a"] + ([] if first else ["v0"])
+        shapes.update({f"{name}.att.{key}": (1, 1, 12) for key in vectors})
+        for key in "wag" if first else "wagv":
+            shapes.update({f"{name}.att.{key}1": (12, 32), f"{name}.att.{key}2": (32, 12)})
+        shapes.update({f"{name}.att.{key}.weight": (12, 12) for key in ("receptance", "key", "value", "output")})
+        return shapes
+
+    def mamba2_of(name, inner, n, groups, heads):
+        channels = inner + 2 * groups * n
+        return {f"{name}.in_proj.weight": (inner + channels + heads, 12), f"{name}.conv1d.weight": (channels, 1, 4),
+                f"{name}.conv1d.bias": (channels,), f"{name}.dt_bias": (heads,), f"{name}.A_log": (heads,),
+                f"{name}.D": (heads,), f"{name}.norm.weight": (inner,), f"{name}.out_proj.weight": (12, inner)}
+
+    case = Case("rwkv", 4, 8, {
+        "given.weight": (32, 12), "probe.weight": (32, 90), **block_of("one", True), **block_of("two", False),
+        **mamba2_of("rows", 16, 3, 2, 4), **mamba2_of("chunks", 16, 3, 2, 4), "wide.norm.weight": (12,),
+        **mamba2_of("wide.mixer", 24, 5, 1, 4), "small.linear_z.weight": (7, 12), "small.linear_z.bias": (7,),
+        "small.linear_h.weight": (7, 12), "small.linear_h.bias": (7,), "real.recurrent_param": (12,),
+        "real.input_gate_weight": (3, 4, 4), "real.input_gate_bias": (3, 4), "real.recurrent_gate_weight": (3, 4, 4),
+        "real.recurrent_gate_bias": (3, 4)})
+    for key, array in case.w.items():
+        if key.split(".")[0] not in ("given", "probe"):
+            array *= 0.4
+
+    def part(w, name):
+        return {key[len(name) + 1:]: value for key, value in w.items() if key.startswith(name + ".")}
+
+    def shifted(x):
+        return torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1]), 1)
+
+    def time_mix(p, x, v_first, heads=3):
+        """Section 4 of the paper, with a loop over positions."""
+        samples, length, width = x.shape
+        mixed = {key: x + (shifted(x) - x) * p[f"x_{key}"] for key in "rwkvag"}
+        r, k, v = mixed["r"] @ p["receptance.weight"].T, mixed["k"] @ p["key.weight"].T, mixed["v"] @ p["value.weight"].T
+        w = -F.softplus(-(p["w0"] + torch.tanh(mixed["w"] @ p["w1"]) @ p["w2"])) - 0.5
+        if v_first is None:
+            v_first = v
+        else:
+            v = v + (v_first - v) * torch.sigmoid(p["v0"] + (mixed["v"] @ p["v1"]) @ p["v2"])
+        a = torch.sigmoid(p["a0"] + (mixed["a"] @ p["a1"]) @ p["a2"])
+        g = torch.sigmoid(mixed["g"] @ p["g1"]) @ p["g2"]
+        kk = F.normalize((k * p["k_k"]).view(samples, length, heads, -1), dim=-1).view(samples, length, width)
+        k = k * (1 + (a - 1) * p["k_a"])
+        rows = [t.view(samples, length, heads, -1) for t in (r, torch.exp(-torch.exp(w)), k, v, -kk, kk * a)]
+        state, y = torch.zeros(samples, heads, width // heads, width // heads).double(), []
+        for t in range(length):
+            r_t, w_t, k_t, v_t, a_t, b_t = (z[:, t] for z in rows)
+            state = (state * w_t[:, :, None] + (state @ a_t[..., None]) @ b_t[:, :, None]
+                     + v_t[..., None] @ k_t[:, :, None])
+            y.append((state @ r_t[..., None])[..., 0])
+        y = torch.stack(y, 1)
+        flat = y.reshape(samples * length, width)
+        flat = F.group_norm(flat, heads, p["ln_x.weight"], p["ln_x.bias"], 1e-5 * (width // heads))
+        bonus = (rows[0] * rows[2] * p["r_k"]).sum(-1, keepdim=True) * rows[3]
+        y = flat.view(samples, length, width) + bonus.reshape(samples, length, width)
+        return (y * g) @ p["output.weight"].T, v_first
+
+    def block(w, name, x, v_first):
+        p = part(w, name)
+        y, v_first = time_mix(part(p, "att"), F.layer_norm(x, (12,), p["ln1.weight"], p["ln1.bias"]), v_first)
+        x = x + y
+        h = F.layer_norm(x, (12,), p["ln2.weight"], p["ln2.bias"])
+        h = torch.relu((h + (shifted(h) - h) * p["ffn.x_k"]) @ p["ffn.key.weight"].T) ** 2
+        return x + h @ p["ffn.value.weight"].T, v_first
+
+    def mamba2(w, name, x, n, size, groups):
+        p = part(w, name)
+        inner, heads = p["norm.weight"].shape[0], p["D"].shape[0]
+        gate, h, step = (x @ p["in_proj.weight"].T).split([inner, inner + 2 * groups * n, heads], -1)
+        h = F.conv1d(h.mT, p["conv1d.weight"], p["conv1d.bias"], padding=3, groups=h.shape[-1])[..., :x.shape[1]].mT
+        h, b, c = F.silu(h).split([inner, groups * n, groups * n], -1)
+        h = h.view(4, -1, heads, size)
+        b, c = (t.view(4, -1, groups, n).repeat_interleave(heads // groups, 2) for t in (b, c))
+        step, state, y = F.softplus(step + p["dt_bias"]), 0, []
+        for t in range(x.shape[1]):
+            decay = torch.exp(step[:, t] * -torch.exp(p["A_log"]))[..., None, None]
+            state = decay * state + (step[:, t, :, None] * h[:, t])[..., None] * b[:, t, :, None]
+            y.append((state * c[:, t, :, None]).sum(-1))
+        y = (torch.stack(y, 1) + h * p["D"][:, None]).reshape(4, -1, inner) * F.silu(gate)
+        parts = y.view(4, -1, groups, inner // groups)
+        y = (parts * torch.rsqrt((parts * parts).mean(-1, keepdim=True) + 1e-5)).view(y.shape)
+        return (y * p["norm.weight"]) @ p["out_proj.weight"].T
+
+    def rg_lru(p, x):
+        heads = x.view(4, -1, 3, 4)
+        i = torch.sigmoid(torch.einsum("nlhi,hij->nlhj", heads, p["input_gate_weight"]) + p["input_gate_bias"])
+        r = torch.sigmoid(torch.einsum("nlhi,hij->nlhj", heads, p["recurrent_gate_weight"]) + p["recurrent_gate_bias"])
+        log_a = -8 * r.reshape(x.shape) * F.softplus(p["recurrent_param"])
+        h, y = 0, []
+        for t in range(x.shape[1]):
+            scale = torch.sqrt(1 - torch.exp(2 * log_a[:, t])) if t else 1
+            h = torch.exp(log_a[:, t]) * h + scale * (i.reshape(x.shape) * x)[:, t]
+            y.append(h)
+        return torch.stack(y, 1)
+
+    def loss(w, tokens):
+        x, p = w["given.weight"][tokens], w["probe.weight"][tokens]
+        y, v_first = block(w, "one", x, None)
+        total = (y * p[..., 0:12]).mean() + (block(w, "two", x, v_first)[0] * p[..., 12:24]).mean()
+        total = total + (mamba2(w, "rows", x, 3, 4, 2) * p[..., 24:36]).mean()
+        total = total + (mamba2(w, "chunks", x, 3, 4, 2) * p[..., 36:48]).mean()
+        normed = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * w["wide.norm.weight"]
+        total = total + ((x + mamba2(w, "wide.mixer", normed, 5, 6, 1)) * p[..., 48:60]).mean()
+        z = torch.sigmoid(F.linear(x, w["small.linear_z.weight"], w["small.linear_z.bias"]))
+        new, h, y = F.linear(x, w["small.linear_h.weight"], w["small.linear_h.bias"]), 0, []
+        for t in range(8):
+            h = (1 - z[:, t]) * h + z[:, t] * new[:, t]
+            y.append(h)
+        total = total + (torch.stack(y, 1) * p[..., 60:67]).mean() + (h * p[:, 0, 67:74]).mean()
+        return total + (rg_lru(part(w, "real"), x) * p[..., 74:86]).mean()
+
+    case.write(loss)
+
+
+def sequences():
+    names = ("start_transitions", "end_transitions", "transitions")
+    shapes = {"given.weight": (37, 24), "probe.weight": (37, 9)}
+    for crf in ("one", "two"):
+        shapes.update(zip((f"{crf}.{name}" for name in names), ((7,), (7,), (7, 7))))
+    case = Case("sequences", 4, 9, shapes)
+    all_tokens = case.tokens()
+    rows = torch.tensor([9, 6, 4, 7])  # the third sample's targets need five rows
+    for tokens, n in zip(all_tokens, rows):
+        tokens[n:] = 36
+    case.tokens = lambda: all_tokens
+    labels = torch.tensor([[3, 3, 1, 0], [2, 0, 0, 0], [5, 4, 4, 1], [1, 2, 5, 0]])
+    n_labels = torch.tensor([3, 1, 4, 3])
+
+    def ctc(x, **options):
+        return F.ctc_loss(F.log_softmax(x, -1).transpose(0, 1), labels, reduction="none", **options)
+
+    def crf(w, name, emissions, lengths):
+        """-log of the labels' probability, and the best score through each row and tag, over all sequences."""
+        start, end, pairs = (w[f"{name}.{key}"] for key in names)
+        negative, best = [], torch.full((4, 4, 7), -math.inf).double()
+        for s, n in enumerate(lengths.tolist()):
+            paths = torch.cartesian_prod(*[torch.arange(7)] * n).reshape(-1, n)
+            score = start[paths[:, 0]] + end[paths[:, -1]] + emissions[s, range(n), paths].sum(-1)
+            score = score + pairs[paths[:, :-1], paths[:, 1:]].sum(-1)
+            is_given = (paths == labels[s, :n]).all(-1)
+            negative.append(score.logsumexp(0) - score[is_given][0])
+            for row in range(n):
+                for tag in range(7):
+                    best[s, row, tag] = score[paths[:, row] == tag].max().detach()
+        return torch.stack(negative), best
+
+    def loss(w, tokens):
+        given, p = w["given.weight"][tokens], w["probe.weight"][tokens]
+        value = ctc(given[..., :8], input_lengths=rows, target_lengths=n_labels, zero_infinity=True)
+        total = (value / n_labels * p[:, 0, 0]).mean()
+        nine, four = torch.full((4,), 9), torch.full((4,), 4)
+        total = total + (ctc(given[..., 8:16], input_lengths=nine, target_lengths=four, blank=6) * p[:, 0, 1]).mean()
+        z, _ = crf(w, "one", given[:, :4, 16:23], n_labels)
+        total = total + (z * p[:, 1, 0]).mean()
+        z, best = crf(w, "two", given[:, :4, 17:], four)
+        return total + (z / 4 * p[:, 1, 1]).mean() + (best * p[:, :4, 2:9]).mean()
+
+    case.write(loss, labels)
+
+
 def experts():
     shapes = {"given.weight": (40, 28), "probe.weight": (40, 69), "mixture.gate.weight": (6, 10),
               "mixture.experts.gate_up_proj": (6, 14, 10), "mixture.experts.down_proj": (6, 10, 7),
@@ -852,5 +1019,5 @@ def pooling():
 
 if __name__ == "__main__":
     for make in (pointwise, powers, shapes, products, expanded, attention, windows, biases, words, layers, activations,
-                 extras, sequence, blocks, lstms, recurrences, mamba, experts, convolution, pooling):
+                 extras, sequence, blocks, lstms, recurrences, mamba, rwkv, sequences, experts, convolution, pooling):
         make()

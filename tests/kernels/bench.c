@@ -421,12 +421,8 @@ int main(int argc, char **argv) {
   static const struct {
     const char *name;
     void (*run)(void);
-  } part[] = {{"convolution", bench_convolutions},
-              {"product", bench_layers},
-              {"attention", bench_heads},
-              {"documents", bench_documents},
-              {"lstm", bench_recurrences},
-               {"experts", bench_experts}};
+  } part[] = {{"convolution", bench_convolutions}, {"product", bench_layers},   {"attention", bench_heads},
+              {"documents", bench_documents},      {"lstm", bench_recurrences}, {"experts", bench_experts}};
   const char *only = argc > 2 ? argv[2] : NULL;
   if (argc > 1) repetitions = atoi(argv[1]);
   if (repetitions < 1 || repetitions > MAX_REPETITIONS) pd_fail("REPETITIONS is 1 to %d", MAX_REPETITIONS);

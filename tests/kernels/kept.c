@@ -1,4 +1,4 @@
-/* pd_keep, pd_cached_rows, and pd_cached_lstm against plain loops in double; the same bytes for 1 to 3 threads, and for
+/* pd_keep, pd_cached_rows, states of loops, and pd_cached_lstm against plain loops in double; the same bytes for 1 to 3 threads, and for
  * rows of several sequences in one call, in blocks, and beside unused ones. */
 #include "test.h"
 
@@ -84,9 +84,33 @@ static void test_lstm(int64_t n, bool begins) {
   free(x), free(w), free(h0), free(c0), free(h), free(kept_h), free(kept_c), free(first), free(all);
 }
 
+/* A state comes from the initial one, from zeros, or from what is kept; that of an unused row is left. */
+static void test_states(void) {
+  enum { N = 5, SEQUENCES = 2 };
+  float *kept = random_floats(N * SEQUENCES), *initial = random_floats(N), *state = random_floats(N),
+        *was = random_floats(N), *before = random_floats(N * SEQUENCES);
+  memcpy(before, kept, sizeof *kept * N * SEQUENCES);
+  const int32_t zero = 0, one = 1, two = 2, three = 3;
+  const float none[N] = {0};
+  pd_take_state(N, SEQUENCES, &zero, &one, initial, kept, state);
+  EXPECT(same(state, initial, sizeof none), "the initial state");
+  pd_take_state(N, SEQUENCES, &three, &one, initial, kept, state);
+  EXPECT(same(state, kept + N, sizeof none), "the kept state");
+  pd_take_state(N, SEQUENCES, &zero, &zero, NULL, kept, state);
+  EXPECT(same(state, none, sizeof none), "a state of zeros");
+  memcpy(state, was, sizeof none);
+  pd_take_state(N, SEQUENCES, &zero, &two, initial, kept, state);
+  pd_put_state(N, SEQUENCES, &two, state, kept);
+  EXPECT(same(state, was, sizeof none) && same(kept, before, sizeof none * SEQUENCES), "an unused row");
+  pd_put_state(N, SEQUENCES, &one, state, kept);
+  EXPECT(same(kept, before, sizeof none) && same(kept + N, state, sizeof none), "keeping a state");
+  free(kept), free(initial), free(state), free(was), free(before);
+}
+
 int main(void) {
   test_copies();
   const int64_t sizes[] = {1, 7, 16, 40, 300};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) test_lstm(sizes[i], false), test_lstm(sizes[i], true);
+  test_states();
   return failures > 0;
 }

@@ -8,6 +8,7 @@ images=$golden.image.npy
 samples=23
 gpt2="-D n_layer=3 -D n_head=2 -D n_embd=16 -D n_ctx=24 -D vocab_size=61 $top/models/gpt2.pdm"
 llama="-D n_layer=3 -D n_head=4 -D n_kv_head=2 -D n_embd=16 -D hidden=24 -D n_ctx=24 -D vocab_size=61 $top/models/llama_mini.pdm"
+mamba="-D n_layer=3 -D n_embd=16 -D n_state=4 -D n_ctx=24 -D vocab_size=61 $top/models/mamba_mini.pdm"
 
 # library DIR OPTIONS... MODEL: a library whose functions start with "model".
 library() {
@@ -84,7 +85,7 @@ same() {
 }
 
 tokens_are_those_of_generate() {
-  for name in gpt2.cache gpt2.no-cache gpt2.block llama.cache llama.bf16; do
+  for name in gpt2.cache gpt2.no-cache gpt2.block llama.cache llama.bf16 mamba.cache mamba.block; do
     model=${name%.*}
     case ${name#*.} in
     cache) options= ;;

@@ -1,67 +1,6 @@
 /* Every primitive: derivatives against finite differences before and after simplify, completeness of its tables,
- * and diagnostics. */
-#include "graphs.h"
-#include "ops/scan.h"
-
-static bool differentiated[256];   /* by index into all_ops: a case used its derivative */
-static unsigned has_gradient[256]; /* by index into all_ops, bits: operands that received a gradient, or that are
-                                      tokens */
-
-static int index_of(const Op *op) {
-  for (int k = 0; k < n_ops; k++)
-    if (all_ops[k] == op)
-      return k;
-  fail_msg("no such op: %s", op->name);
-  return -1;
-}
-
-/* Whether a gradient reaches this forward value from `node` or, unless it is a parameter, from a later node. */
-static bool is_reached(const Graph *g, int value, int node) {
-  const Ints *uses = &g->values.at[value].uses, *gradients = &g->values.at[value].gradients;
-  for (int p = 0; p < g->params.n; p++)
-    if (g->params.at[p].value == value && !g->params.at[p].buffer)
-      uses = &g->params.at[p].uses, gradients = &g->params.at[p].gradients;
-  for (int k = 0; k < uses->n; k++)
-    if (uses->at[k] == node && gradients->at[k] >= 0)
-      return true;
-  return g->values.at[value].type == TYPE_TOKEN;
-}
-
-static void note_derivatives(const Graph *g) {
-  for (int i = g->n_forward; i < g->nodes.n; i++)
-    differentiated[index_of(g->nodes.at[g->nodes.at[i].serves].op)] = true;
-  for (int i = 0; i < g->n_forward; i++)
-    for (int k = 0; k < g->nodes.at[i].n_in && k < 8; k++) {
-      bool again = false; /* a later operand is the same value and takes the gradient */
-      for (int j = k + 1; j < g->nodes.at[i].n_in; j++)
-        again |= g->nodes.at[i].in[j] == g->nodes.at[i].in[k];
-      /* tokens in the place of an optional operand without a gradient */
-      const int operand = node_operand(&g->nodes.at[i], k);
-      again |=
-          g->nodes.at[i].op->no_gradient >> operand & 1 && g->values.at[g->nodes.at[i].in[k]].type == TYPE_TOKEN;
-      if (again || !is_reached(g, g->nodes.at[i].in[k], i))
-        continue;
-      has_gradient[index_of(g->nodes.at[i].op)] |= 1u << operand;
-      differentiated[index_of(g->nodes.at[i].op)] |= g->nodes.at[i].op == &op_rounded; /* makes no node */
-    }
-}
-
-static void check(Graph *g, int y) {
-  weigh(g, y);
-  graph_verify(g);
-  autodiff(g);
-  graph_verify(g);
-  note_derivatives(g);
-  bool any = false;
-  for (int p = 0; p < g->params.n; p++)
-    for (int k = 0; k < g->params.at[p].gradients.n; k++)
-      any |= g->params.at[p].gradients.at[k] >= 0;
-  assert_true(any);
-  expect_gradients(g);
-  simplify(g);
-  graph_verify(g);
-  expect_gradients(g);
-}
+ * and diagnostics. ops_sequences.c has those over sequences. */
+#include "derivatives.h"
 
 static void unary(const Op *op) {
   for (int batched = 0; batched < 2; batched++) {
@@ -317,184 +256,6 @@ static void test_matmul_gelu(void **state) {
   }
 }
 
-static void test_attention(void **state) {
-  (void)state;
-  struct {
-    Shape q, k;
-    double causal, scale;
-  } cases[] = {
-      {SHAPE(2, 4, 3), SHAPE(2, 4, 3), 1, 0},
-      {SHAPE(2, 4, 3), SHAPE(2, 5, 3), 0, 0},
-      {SHAPE(4, 3, 2), SHAPE(2, 3, 2), 1, 0.8},
-      {SHAPE(4, 3, 2), SHAPE(1, 3, 2), 0, 0},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-    Graph *g = new_graph();
-    int in[3] = {operand(g, "q", true, cases[i].q), operand(g, "k", true, cases[i].k),
-                 operand(g, "v", true, cases[i].k)};
-    check(g, apply(g, &op_attention, in, 3,
-                   (Attr[MAX_ATTR]){{.number = cases[i].causal}, {.number = cases[i].scale}}));
-  }
-}
-
-/* Windows, capped scores and documents, alone and together, with a mask. */
-static void test_ranges_of_attention(void **state) {
-  (void)state;
-  for (int kind = 0; kind < 32; kind++) {
-    const bool causal = kind & 1, windowed = kind & 2, capped = kind & 4, parted = kind & 8, masked = kind & 16;
-    Graph *g = new_graph();
-    int in[5] = {operand(g, "q", true, SHAPE(2, 5, 2)), operand(g, "k", true, SHAPE(1, 5, 2)),
-                 operand(g, "v", true, SHAPE(1, 5, 2))},
-        n = 3;
-    if (masked)
-      in[n++] = new_input(g, "m", SHAPE(5, 5));
-    if (parted)
-      in[n++] = new_tokens(g, "documents", 2, SHAPE(5));
-    check(g, apply(g, &op_attention, in, n,
-                   (Attr[MAX_ATTR]){{.number = causal},
-                                    {.number = 0.8},
-                                    {.number = windowed ? 3 : 0},
-                                    {.number = capped ? 0.7 : 0}}));
-  }
-}
-
-/* A bias of scores or by distance, of each sample or shared, and sinks, alone and together, beside a mask, documents and a
- * cap; values larger than keys. */
-static void test_biased_attention(void **state) {
-  (void)state;
-  for (int kind = 0; kind < 48; kind++) {
-    const bool by_distance = kind & 1, batched = kind & 2, general = kind & 4, causal = kind & 8;
-    const bool biased = kind / 16 != 1, sunk = kind / 16 != 2;
-    const int64_t keys = causal || general ? 4 : 3;
-    Graph *g = new_graph();
-    int n = 3, names = 0, unit = general ? OPTIONAL_NAMES * OPTIONAL_NAMES : 1;
-    int in[7] = {operand(g, "q", true, SHAPE(4, 4, 2)), operand(g, "k", true, SHAPE(2, keys, 2)),
-                 operand(g, "v", true, SHAPE(2, keys, 3))};
-    if (general)
-      in[n++] = new_input(g, "m", SHAPE(4, keys));
-    if (general)
-      in[n++] = new_tokens(g, "documents", 2, SHAPE(4));
-    if (biased) {
-      in[n++] = operand(g, "bias", batched, by_distance ? SHAPE(4, 1, keys + 3) : SHAPE(4, 4, keys));
-      names += 3 * unit, unit *= OPTIONAL_NAMES;
-    }
-    if (sunk) {
-      in[n++] = operand(g, "sinks", batched, SHAPE(4));
-      names += 4 * unit;
-    }
-    check(g, apply(g, &op_attention, in, n,
-                   (Attr[MAX_ATTR]){
-                       {.number = causal}, {0}, {0}, {.number = general ? 0.7 : 0}, {0}, {.number = names}}));
-  }
-}
-
-/* x where `seen` is large, else a number that masks. */
-static int hide(Graph *g, int x, int seen) {
-  int large = apply_2(g, &op_greater, seen, graph_constant(g, 0.8, 0, NO_SPAN));
-  return apply(g, &op_select, (int[]){large, x, graph_constant(g, -1e9, 0, NO_SPAN)}, 3, NULL);
-}
-
-/* Masks per sample or shared, per row or shared; some keys are masked, and in some rows all keys. */
-static void test_masked_attention(void **state) {
-  (void)state;
-  for (int kind = 0; kind < 8; kind++) {
-    bool batched = kind & 1, rows = kind & 2, causal = kind & 4;
-    Graph *g = new_graph();
-    int64_t keys = causal ? 4 : 5;
-    Attr count[MAX_ATTR] = {{.number = (double)keys}}, row[MAX_ATTR] = {{.n = 2, .list = (int64_t[]){1, keys}}};
-    int mask =
-        batched ? new_input(g, "m", SHAPE(1, keys)) : apply_1(g, &op_sin, apply(g, &op_iota, NULL, 0, count));
-    mask = hide(g, apply(g, &op_reshape, &mask, 1, row), mask);
-    if (rows)
-      mask = hide(g, mask, new_input(g, "seen", SHAPE(4, 1)));
-    int in[4] = {operand(g, "q", true, SHAPE(4, 4, 3)), operand(g, "k", true, SHAPE(2, keys, 3)),
-                 operand(g, "v", true, SHAPE(2, keys, 3)), mask};
-    check(g, apply(g, &op_attention, in, 4, (Attr[MAX_ATTR]){{.number = causal}, {0}}));
-  }
-}
-
-/* Every form: with or without initial state, lengths and reversal, and with gradients of any set of outputs. */
-static void test_lstm(void **state) {
-  (void)state;
-  for (int form = 0; form < 8; form++)
-    for (int used = 1; used < 8; used++) {
-      Graph *g = new_graph();
-      int in[5] = {operand(g, "gates", true, SHAPE(3, 8)), new_param(g, "w", SHAPE(8, 2))}, n = 2;
-      if (form & 1) {
-        in[n++] = operand(g, "h0", true, SHAPE(2));
-        in[n++] = operand(g, "c0", true, SHAPE(2));
-      }
-      if (form & 2)
-        in[n++] = new_tokens(g, "lengths", 4, (Shape){0});
-      int node = graph_node(g, &op_lstm, in, n, (Attr[MAX_ATTR]){{.number = form >> 2}}, 0, NO_SPAN), y = -1;
-      assert_true(node >= 0);
-      for (int i = 0; i < 3; i++)
-        if (used >> i & 1) {
-          int scaled = apply_1(g, &op_sin, graph_output(g, node, i));
-          y = y < 0 ? scaled : apply_2(g, &op_add, y, scaled);
-        }
-      check(g, y);
-    }
-}
-
-/* The input of a body that stands for a value of the scan's graph. */
-static int captured(Graph *body, const Graph *g, int value) {
-  return graph_operand(body, g->values.at[value].name, &g->values.at[value]);
-}
-
-/* A step with two states: h' = sin(x_t + h w + h c sin(b)), s' = s + h' x_t + v_t, where v has a row for each step that
- * all samples share; its result is h' + s. Weights leave the loop; b and c do not. */
-static Graph *make_body(const Graph *g, const int *in, int64_t steps, bool reverse, bool zeros) {
-  const int first = zeros ? 2 : 4;
-  Graph *body =
-      body_new(g, (ScanLoop){.steps = steps, .reverse = reverse, .scanned = 2, .states = 2, .stacked = 1});
-  body->loop.zeros = zeros ? 3 : 0;
-  graph_scope(body, -1, intern(""), intern("test"), NO_SPAN);
-  const Value state = {.type = TYPE_F32, .shape = {.batched = true, .rank = 1, .dim = {2}}, .span = NO_SPAN};
-  int x = captured(body, g, in[0]), v = captured(body, g, in[1]);
-  int h = graph_operand(body, intern("h"), &state);
-  int s = graph_operand(body, intern("s"), &state);
-  int w = captured(body, g, in[first]), b = captured(body, g, in[first + 1]), c = captured(body, g, in[first + 2]);
-  x = apply_1(body, &op_step, x);
-  int product = apply_2(body, &op_matmul, h, apply_1(body, &op_transpose, w));
-  int rest = apply_2(body, &op_mul, apply_2(body, &op_mul, h, c), apply_1(body, &op_sin, b));
-  int next = apply_1(body, &op_sin, apply_2(body, &op_add, apply_2(body, &op_add, x, product), rest));
-  int sum = apply_2(body, &op_add, s, apply_2(body, &op_mul, next, x));
-  sum = apply_2(body, &op_add, sum, apply_1(body, &op_step, v));
-  graph_output_figure(body, intern("y"), apply_2(body, &op_add, next, s), NO_SPAN);
-  graph_output_figure(body, intern("h"), next, NO_SPAN);
-  graph_output_figure(body, intern("s"), sum, NO_SPAN);
-  return body;
-}
-
-/* Every form: in both directions, from zeros or initial states, one step and several, with gradients of any set of
- * results. */
-static void test_scan(void **state) {
-  (void)state;
-  for (int form = 0; form < 8; form++)
-    for (int used = 1; used < 8; used++) {
-      const int64_t steps = form & 4 ? 1 : 3;
-      Graph *g = new_graph();
-      int in[7] = {operand(g, "x", true, SHAPE(steps, 2)), new_param(g, "v", SHAPE(steps, 2))}, n = 2, y = -1;
-      if (form & 1) {
-        in[n++] = operand(g, "h0", true, SHAPE(2));
-        in[n++] = operand(g, "s0", true, SHAPE(2));
-      }
-      in[n++] = new_param(g, "w", SHAPE(2, 2));
-      in[n++] = new_param(g, "b", SHAPE(2));
-      in[n++] = operand(g, "c", true, SHAPE(2));
-      Graph *body = make_body(g, in, steps, form & 2, !(form & 1));
-      int node = graph_scan(g, body, in, n, 0, NO_SPAN, -1);
-      assert_true(node >= 0);
-      for (int i = 0; i < 3; i++)
-        if (used >> i & 1) {
-          int scaled = apply_1(g, &op_sin, graph_output(g, node, i));
-          y = y < 0 ? scaled : apply_2(g, &op_add, y, scaled);
-        }
-      check(g, y);
-    }
-}
-
 /* clang-format off */
 #define PAIR(a, b) {.n = 2, .list = (int64_t[]){a, b}}
 #define BOTH(x) {.number = x}
@@ -713,6 +474,7 @@ static void test_table_is_complete(void **state) {
                                    &op_keep,
                                    &op_cached_rows,
                                    &op_cached_lstm,
+                                   &op_cached_scan,
                                    &op_lstm_gradient,
                                    &op_top_k_gradient,
                                    &op_within_capacity,
@@ -733,6 +495,8 @@ static void test_table_is_complete(void **state) {
     const Op *op = all_ops[k];
     if (op == &op_step || op == &op_state || op == &op_recurrence)
       continue; /* marks of loops, which have no derivative of their own */
+    if (op == &op_attention || op == &op_lstm || op == &op_scan)
+      continue; /* in ops_sequences.c */
     bool exempt = op->kind == OP_SOURCE;
     for (size_t i = 0; i < sizeof no_gradient / sizeof no_gradient[0]; i++)
       exempt |= op == no_gradient[i];
@@ -887,12 +651,6 @@ int main(void) {
       cmocka_unit_test(test_matmul),
       cmocka_unit_test(test_matmul_with_a_transposed_weight),
       cmocka_unit_test(test_matmul_gelu),
-      cmocka_unit_test(test_attention),
-      cmocka_unit_test(test_masked_attention),
-      cmocka_unit_test(test_ranges_of_attention),
-      cmocka_unit_test(test_biased_attention),
-      cmocka_unit_test(test_lstm),
-      cmocka_unit_test(test_scan),
       cmocka_unit_test(test_convolution),
       cmocka_unit_test(test_pooling),
       cmocka_unit_test(test_gather),

@@ -79,7 +79,7 @@ int64_t *cache_bytes(const Planner *r, const int *piece, int64_t b) {
   for (int i = 0; i < g->n_forward; i++) {
     const Node *n = &g->nodes.at[i];
     for (int k = 0; k < n->n_out; k++)
-      if (op_keeps(n->op, k))
+      if (node_keeps(n, k))
         bytes[piece[i]] += value_bytes(r, n->out[k], g->values.at[n->out[k]].shape.batched ? b : 1);
   }
   return bytes;

@@ -1,4 +1,4 @@
-/* pd_keep, pd_cached_rows and pd_cached_lstm on a device, against sums in double. */
+/* pd_keep, pd_cached_rows, states of loops, and pd_cached_lstm on a device, against sums in double. */
 #include "test.h"
 
 static std::vector<double> exactly(const std::vector<float> &x) { return std::vector<double>(x.begin(), x.end()); }
@@ -54,8 +54,43 @@ static void run_lstm(int64_t n, bool begins, pd_type from, pd_type to) {
   compare("steps of an LSTM", h.fetch(), want, std::vector<double>(want.size(), 1e-5 + 4 * rounding(to)));
 }
 
+static void expect_exactly(const char *what, Array *found, const std::vector<float> &want) {
+  compare(what, found->fetch(), exactly(want), std::vector<double>(want.size(), 0));
+}
+
+static void run_states(int64_t n) {
+  const std::vector<float> first = random_floats(2 * n), start = random_floats(n);
+  Array kept(PD_F32, first), initial(PD_F32, start), state(PD_F32, filled(n, NAN));
+  Integers number({0, 1, 2});
+  auto take = [&](int position, int sequence, bool begins) {
+    pd_take_state(n, 2, number.at + position, number.at + sequence,
+                  begins ? static_cast<const float *>(initial.in().at) : nullptr,
+                  static_cast<const float *>(kept.in().at), static_cast<float *>(state.out().at));
+  };
+  auto put = [&](int sequence) {
+    pd_put_state(n, 2, number.at + sequence, static_cast<const float *>(state.in().at),
+                 static_cast<float *>(kept.out().at));
+  };
+  take(0, 1, true);
+  expect_exactly("the initial state", &state, start);
+  take(0, 2, false); /* an unused row */
+  put(2);
+  expect_exactly("the state of an unused row", &state, start);
+  expect_exactly("kept beside an unused row", &kept, first);
+  take(2, 0, true);
+  expect_exactly("the kept state", &state, std::vector<float>(first.begin(), first.begin() + n));
+  put(1);
+  std::vector<float> both(first.begin(), first.begin() + n);
+  both.insert(both.end(), first.begin(), first.begin() + n);
+  expect_exactly("kept states", &kept, both);
+  take(0, 1, false);
+  expect_exactly("a state of zeros", &state, filled(n, 0));
+}
+
 int main() {
   pd_cuda_check(cudaStreamCreateWithFlags(&pd_stream, cudaStreamNonBlocking), "make a stream");
+  run_states(7);
+  run_states(1000);
   for (pd_type type : {PD_F32, PD_BF16}) {
     run_copies(PD_F32, type);
     run_copies(type, PD_F32);
