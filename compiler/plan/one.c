@@ -102,11 +102,12 @@ Plan *plan_taken(const Graph *g, const Pieces *p, const PlanRequest *request) {
     return NULL;
   if (!read_costs(&r) || !planner_microbatches(&r))
     return NULL;
+  const Copies *free = copies(&r, &form, &plan->placement, b, RECOMPUTE_AUTO);
+  for (int i = 0; i < form.n_stages; i++) /* with one microbatch in flight, repeating a forward pass saves nothing */
+    plan->pipeline.recompute[i] &= free[plan_part_of(plan, i, 0)].recompute_on;
   r.again = plan_recomputed(p, plan);
   const Spans *spans = spans_at(&r, b);
   const Candidate c = candidate_of(&r, &form, &plan->placement, b, spans, RECOMPUTE_AUTO, NULL, 0);
-  for (int i = 0; i < form.n_stages; i++) /* with one microbatch in flight recomputation saves nothing */
-    plan->pipeline.recompute[i] &= c.copies[plan_part_of(plan, i, 0)].recompute_on;
   int *start = alloc((size_t)(plan_parts(plan) + 1) * sizeof *start);
   for (int i = 0; i < plan_parts(plan); i++)
     start[i] = plan->stage[i].first_piece, start[i + 1] = plan->stage[i].end_piece;

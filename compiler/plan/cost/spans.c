@@ -80,7 +80,7 @@ double span_passage(const Spans *all, const Wiring *at, int first, int end, int 
   const Spans *s = spans_of(all, recompute);
   double t =
       span_compute(s, first, end) + receive_seconds(s->c, at, first) + receive_gradient_seconds(s->c, at, end);
-  return recompute == REPEAT_ALL ? t + s->forward[end] - s->forward[first] : t;
+  return repeats_all(recompute) ? t + s->forward[end] - s->forward[first] : t;
 }
 
 double span_update(const Spans *s, int first, int end) {
@@ -153,7 +153,8 @@ StageShare span_share(const Spans *all, const Copies *at, int first, int end, in
   if (c->fill > 0) {
     double products = at->deferred > 0 ? s->products[end] - s->products[first] : 0;
     t.aside = products / at->replicas;
-    t.way = c->fill * (passage - products);
+    const double repeated = repeats_all(recompute) ? s->forward[end] - s->forward[first] : 0;
+    t.way = c->fill * (passage - products - repeated);
     if (c->beside && first > 0 && w->in)
       t.between = 2 * c->fill * message_seconds(c, first, w->in, w->in_sharing);
   }
@@ -215,7 +216,7 @@ int64_t span_bytes(const Spans *all, const Copies *at, int first, int end, int r
   const Spans *s = spans_of(all, recompute);
   int64_t b = at->extra + parameter_bytes(s->c, at, first, end) + message_bytes(s->c, at, first, end);
   b += gradient_bytes(at, s->gradients[end] - s->gradients[first]);
-  b += (s->saved[end] - s->saved[first]) * (recompute == REPEAT_ALL ? 1 : at->saved);
+  b += (s->saved[end] - s->saved[first]) * (repeats_all(recompute) ? 1 : at->saved);
   b += (s->inputs[end] - s->inputs[first]) * at->inputs;
   b += (s->deferred[end] - s->deferred[first]) * at->deferred;
   b += s->missed[end] - s->missed[first];
@@ -226,33 +227,43 @@ static bool fits_limit(const Spans *s, const Copies *at, int first, int end, int
   return span_bytes(s, at, first, end, recompute) <= limit;
 }
 
+/* The first level from `low` on with which the stage fits; false: none. More levels mean fewer bytes. */
+static bool fit_level(const Spans *s, const Copies *at, int first, int end, int64_t limit, int low, bool whole,
+                      int *recompute) {
+  int high = s->n_levels - 1;
+  if (!fits_limit(s, at, first, end, limit, recompute_at(high, whole)))
+    return false;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (fits_limit(s, at, first, end, limit, recompute_at(middle, whole)))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  *recompute = recompute_at(high, whole);
+  return true;
+}
+
 bool span_fit(const Spans *s, const Copies *at, int first, int end, int64_t limit, int *recompute) {
   const bool layers = at->layers && s->n_levels > 0, must = layers && at->layers == LAYERS_MUST;
-  const int most = LAYERS + s->n_levels - 1;
+  const int low = must ? s->n_levels - 1 : 0;
   *recompute = SAVE_ALL;
   if (at->recompute_off && !must && fits_limit(s, at, first, end, limit, SAVE_ALL))
     return true;
-  if (layers && fits_limit(s, at, first, end, limit, most)) {
-    int low = must ? most : LAYERS, high = most;
-    while (low < high) {
-      const int middle = (low + high) / 2;
-      if (fits_limit(s, at, first, end, limit, middle))
-        high = middle;
-      else
-        low = middle + 1;
-    }
-    *recompute = high;
+  if (layers && fit_level(s, at, first, end, limit, low, false, recompute))
     return true;
-  }
   *recompute = REPEAT_ALL;
-  return at->recompute_on && fits_limit(s, at, first, end, limit, REPEAT_ALL);
+  return at->recompute_on && (fits_limit(s, at, first, end, limit, REPEAT_ALL) ||
+                              (layers && fit_level(s, at, first, end, limit, low, true, recompute)));
 }
 
 int span_smallest(const Spans *s, const Copies *at, int first, int end) {
-  const int ways[] = {SAVE_ALL, LAYERS + s->n_levels - 1, REPEAT_ALL};
-  const bool may[] = {at->recompute_off, at->layers && s->n_levels > 0, at->recompute_on};
+  const bool layers = at->layers && s->n_levels > 0;
+  const int most = s->n_levels - 1;
+  const int ways[] = {SAVE_ALL, recompute_at(most, false), REPEAT_ALL, recompute_at(most, true)};
+  const bool may[] = {at->recompute_off, layers, at->recompute_on, layers && at->recompute_on};
   int best = -1;
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < 4; i++)
     if (may[i] && (best < 0 || span_bytes(s, at, first, end, ways[i]) < span_bytes(s, at, first, end, best)))
       best = ways[i];
   return best;

@@ -43,9 +43,12 @@ typedef struct Costs {
   bool overlapped;           /* gradients are reduced during the next batch, not after this one */
 } Costs;
 
-/* How a stage recomputes: not at all; its whole forward pass before the backward pass; by layer, LAYERS + l at level l of
- * Spans.level, from few pieces to all. */
-enum { SAVE_ALL = 0, REPEAT_ALL = 1, LAYERS = 2 };
+/* How a stage recomputes: the pieces of a level of Spans.level within its backward pass (level -1: none), and with
+ * `whole` also all forward passes from its input before that. */
+enum { SAVE_ALL = 0, REPEAT_ALL = 1 };
+static inline int recompute_at(int level, bool whole) { return 2 * (level + 1) + whole; }
+static inline int level_of(int recompute) { return recompute / 2 - 1; }
+static inline bool repeats_all(int recompute) { return recompute & 1; }
 /* Whether a stage may or must recompute by layer. */
 typedef enum { LAYERS_NO, LAYERS_MAY, LAYERS_MUST } Layers;
 
@@ -95,7 +98,7 @@ typedef struct Spans {
 Spans spans_make(const Costs *c);
 /* The costs with this recomputation. */
 static inline const Spans *spans_of(const Spans *s, int recompute) {
-  return recompute >= LAYERS ? &s->level[recompute - LAYERS] : s;
+  return level_of(recompute) >= 0 ? &s->level[level_of(recompute)] : s;
 }
 /* The fastest recomputation with which the stage fits the limit; false: none. */
 bool span_fit(const Spans *s, const Copies *at, int first, int end, int64_t limit, int *recompute);
@@ -125,7 +128,8 @@ typedef struct StageShare {
   double pace;    /* messages beside the work, in sequence; part of work if the pipeline never drains */
   double message; /* one message: the first passes before the stage begins */
   double finish;  /* update and exchange after a draining pipeline; else part of work */
-  double way;     /* the time of a microbatch's round trip that earlier stages wait for */
+  double way;     /* the time of a microbatch's round trip that earlier stages wait for; without forward passes that
+                     it repeats before the gradients arrive */
   double between; /* the same for messages from and to the previous stage */
 } StageShare;
 StageShare span_share(const Spans *all, const Copies *at, int first, int end, int recompute);

@@ -38,9 +38,9 @@ static int64_t rank_over(const Candidate *c, int64_t limit, Partition *part, int
   int64_t least = first->recompute_off && !must ? chunks_bytes(c, part, stage, SAVE_ALL) : INT64_MAX;
   int how = SAVE_ALL;
   for (int i = must ? levels - 1 : 0; i < levels && least > limit; i++)
-    take_smaller(c, part, stage, LAYERS + i, &least, &how);
-  if (first->recompute_on && least > limit)
-    take_smaller(c, part, stage, REPEAT_ALL, &least, &how);
+    take_smaller(c, part, stage, recompute_at(i, false), &least, &how);
+  for (int i = -1; first->recompute_on && i < levels && least > limit; i++)
+    take_smaller(c, part, stage, recompute_at(i, true), &least, &how);
   for (int i = stage; i < pipeline_parts(c->form); i += c->form->n_stages)
     part->recompute[i] = how;
   return least > limit ? least - limit : 0;

@@ -58,9 +58,30 @@ static bool read_ranks(const JsonPlace *at, PartInFile *part) {
   return good;
 }
 
-/* true, false, or a list of layers. */
-static bool read_recompute(const JsonPlace *at, PartInFile *part) {
-  if (is_there(at, "recompute") && cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(at->object, "recompute")))
+/* "recompute": { "layers": [...], "whole": true }; its other members are the planner's notes. */
+static bool read_recomputed(const JsonPlace *at, const cJSON *object, PlanUse use, PartInFile *part) {
+  static const char *const keys[] = {"layers", "whole", "saves_bytes", "adds_seconds", NULL};
+  const JsonPlace inside = {at->file, format("%s.recompute", at->path), object};
+  if (use == PLAN_TO_FOLLOW && !json_only(&inside, keys))
+    return false;
+  if (is_there(&inside, "whole") && !json_get_bool(&inside, "whole", &part->recompute))
+    return false;
+  if (!is_there(&inside, "layers"))
+    return true;
+  part->layers = json_get_array(&inside, "layers", 0);
+  if (part->layers && cJSON_GetArraySize(part->layers) == 0) {
+    part->layers = NULL;
+    return true;
+  }
+  return part->layers != NULL;
+}
+
+/* An object, or short: true for the whole stage, false, or a list of layers. */
+static bool read_recompute(const JsonPlace *at, PlanUse use, PartInFile *part) {
+  const cJSON *value = cJSON_GetObjectItemCaseSensitive(at->object, "recompute");
+  if (cJSON_IsObject(value))
+    return read_recomputed(at, value, use, part);
+  if (cJSON_IsArray(value))
     return (part->layers = json_get_array(at, "recompute", 1)) != NULL;
   return json_get_bool(at, "recompute", &part->recompute);
 }
@@ -91,7 +112,7 @@ static bool read_part(const JsonPlace *at, PlanUse use, StagePlan *s, PartInFile
     return false;
   bool good = read_times(at, s) && read_ranks(at, part);
   if (use == PLAN_TO_FOLLOW || is_there(at, "recompute"))
-    good &= read_recompute(at, part);
+    good &= read_recompute(at, use, part);
   if (use == PLAN_TO_FOLLOW)
     good &= read_bytes(at, s) && (part->starts_at = json_get_string(at, "starts_at")) != NULL;
   return good;
