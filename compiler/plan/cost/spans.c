@@ -212,30 +212,56 @@ static int64_t message_bytes(const Costs *c, const Copies *at, int first, int en
          (c->activation_gradients[first] + c->activation_gradients[end]) * at->gradients;
 }
 
-int64_t span_bytes(const Spans *all, const Copies *at, int first, int end, int recompute) {
-  const Spans *s = spans_of(all, recompute);
+/* The bytes that do not depend on recomputation; the others. */
+static int64_t lasting_bytes(const Spans *s, const Copies *at, int first, int end) {
   int64_t b = at->extra + parameter_bytes(s->c, at, first, end) + message_bytes(s->c, at, first, end);
   b += gradient_bytes(at, s->gradients[end] - s->gradients[first]);
-  b += (s->saved[end] - s->saved[first]) * (repeats_all(recompute) ? 1 : at->saved);
   b += (s->inputs[end] - s->inputs[first]) * at->inputs;
+  return b + s->missed[end] - s->missed[first];
+}
+
+static int64_t passing_bytes(const Spans *all, const Copies *at, int first, int end, int recompute) {
+  const Spans *s = spans_of(all, recompute);
+  int64_t b = (s->saved[end] - s->saved[first]) * (repeats_all(recompute) ? 1 : at->saved);
   b += (s->deferred[end] - s->deferred[first]) * at->deferred;
-  b += s->missed[end] - s->missed[first];
   return b + span_work(s, first, end);
 }
 
-static bool fits_limit(const Spans *s, const Copies *at, int first, int end, int64_t limit, int recompute) {
-  return span_bytes(s, at, first, end, recompute) <= limit;
+int64_t span_bytes(const Spans *all, const Copies *at, int first, int end, int recompute) {
+  return lasting_bytes(all, at, first, end) + passing_bytes(all, at, first, end, recompute);
 }
 
-/* The first level from `low` on with which the stage fits; false: none. More levels mean fewer bytes. */
-static bool fit_level(const Spans *s, const Copies *at, int first, int end, int64_t limit, int low, bool whole,
-                      int *recompute) {
-  int high = s->n_levels - 1;
-  if (!fits_limit(s, at, first, end, limit, recompute_at(high, whole)))
-    return false;
+/* A stage and the bytes that recomputation may leave it. */
+typedef struct Tight {
+  const Spans *s;
+  const Copies *at;
+  int first, end;
+  int64_t left;
+} Tight;
+
+static bool fits_left(const Tight *t, int recompute) {
+  return passing_bytes(t->s, t->at, t->first, t->end, recompute) <= t->left;
+}
+
+/* The first level from `low` on with which the stage fits; false: none. More levels mean fewer bytes. *recompute: the
+ * answer of a stage nearby, where the search begins. */
+static bool fit_level(const Tight *t, int low, bool whole, int *recompute) {
+  const int most = t->s->n_levels - 1;
+  int high = level_of(*recompute);
+  high = high < low ? low : high > most ? most : high;
+  if (fits_left(t, recompute_at(high, whole))) {
+    if (high > low && fits_left(t, recompute_at(high - 1, whole)))
+      high--;
+    else
+      low = high;
+  } else {
+    low = high + 1, high = most;
+    if (low > most || !fits_left(t, recompute_at(most, whole)))
+      return false;
+  }
   while (low < high) {
     const int middle = (low + high) / 2;
-    if (fits_limit(s, at, first, end, limit, recompute_at(middle, whole)))
+    if (fits_left(t, recompute_at(middle, whole)))
       high = middle;
     else
       low = middle + 1;
@@ -244,17 +270,25 @@ static bool fit_level(const Spans *s, const Copies *at, int first, int end, int6
   return true;
 }
 
-bool span_fit(const Spans *s, const Copies *at, int first, int end, int64_t limit, int *recompute) {
-  const bool layers = at->layers && s->n_levels > 0, must = layers && at->layers == LAYERS_MUST;
-  const int low = must ? s->n_levels - 1 : 0;
-  *recompute = SAVE_ALL;
-  if (at->recompute_off && !must && fits_limit(s, at, first, end, limit, SAVE_ALL))
+bool span_fit_again(const Spans *s, const Copies *at, int first, int end, int64_t limit, int *recompute) {
+  const bool layers = at->layers && s->n_levels > 0;
+  const int low = layers && at->layers == LAYERS_MUST ? s->n_levels - 1 : 0;
+  const Tight t = {s, at, first, end, limit - lasting_bytes(s, at, first, end)};
+  if (layers && fit_level(&t, low, false, recompute))
     return true;
-  if (layers && fit_level(s, at, first, end, limit, low, false, recompute))
-    return true;
+  if (!at->recompute_on)
+    return false;
+  if (layers && !fits_left(&t, REPEAT_ALL))
+    return fit_level(&t, low, true, recompute);
   *recompute = REPEAT_ALL;
-  return at->recompute_on && (fits_limit(s, at, first, end, limit, REPEAT_ALL) ||
-                              (layers && fit_level(s, at, first, end, limit, low, true, recompute)));
+  return fits_left(&t, REPEAT_ALL);
+}
+
+bool span_fit(const Spans *s, const Copies *at, int first, int end, int64_t limit, int *recompute) {
+  const bool must = at->layers == LAYERS_MUST && s->n_levels > 0;
+  *recompute = SAVE_ALL;
+  return (at->recompute_off && !must && span_bytes(s, at, first, end, SAVE_ALL) <= limit) ||
+         span_fit_again(s, at, first, end, limit, recompute);
 }
 
 int span_smallest(const Spans *s, const Copies *at, int first, int end) {

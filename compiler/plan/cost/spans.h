@@ -102,6 +102,9 @@ static inline const Spans *spans_of(const Spans *s, int recompute) {
 }
 /* The fastest recomputation with which the stage fits the limit; false: none. */
 bool span_fit(const Spans *s, const Copies *at, int first, int end, int64_t limit, int *recompute);
+/* The same for a stage that does not fit without recomputation. *recompute: first the answer for a stage nearby, or
+ * SAVE_ALL. */
+bool span_fit_again(const Spans *s, const Copies *at, int first, int end, int64_t limit, int *recompute);
 /* The allowed recomputation with the fewest bytes. */
 int span_smallest(const Spans *s, const Copies *at, int first, int end);
 /* Seconds per microbatch of the stage of pieces [first, end). Replicas share a batch's microbatches, perform the

@@ -39,6 +39,9 @@ static double seconds(const Candidate *c) { return c->plan ? c->plan->batch_seco
 /* Slower plans are not searched. */
 static double most_seconds(const Planner *r) { return r->known > 0 ? r->known : INFINITY; }
 
+/* The same with room for refinement. */
+static double most_close(const Choice *c) { return c->close * most_seconds(c->r); }
+
 static bool before(const Candidate *a, const Candidate *b) {
   double x = seconds(a), y = seconds(b);
   if (fabs(x - y) > 1e-9 * (x + y))
@@ -105,7 +108,8 @@ static Candidate *least_seconds(const Choice *c, bool unrefined) {
 static void advance(Choice *c, Candidate *one) {
   const double close = close_enough(c, one);
   one->or_not = isfinite(c->best);
-  if (one->or_not && (c->left == 0 || seconds(one) > close * c->best)) {
+  const bool slow = seconds(one) > fmin(close * c->best, most_close(c));
+  if (slow || (one->or_not && c->left == 0)) {
     one->refused = true;
     return;
   }
@@ -298,7 +302,7 @@ static void list_microbatch(Choice *c, int64_t b) {
 static void list_ways(Choice *c) {
   const Planner *r = c->r;
   double best = most_seconds(r);
-  Equals equals = {&c->candidates, best};
+  Equals equals = {&c->candidates, most_close(c) / CLOSE_EQUAL};
   for (int i = 0; i < r->microbatches.n; i++)
     if (add_equals(r, r->microbatches.at[i], &equals))
       list_microbatch(c, r->microbatches.at[i]);

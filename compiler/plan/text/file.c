@@ -295,10 +295,8 @@ static bool read_layers(const Graph *g, const Pieces *p, const cJSON *layers, Sp
       error_at(where, "PD0603", "'stages[%d].recompute' must have names of layers", i);
       return false;
     }
-    if (!pieces_select(g, p, pattern->valuestring, found)) {
-      tell_no_instance(g, pattern->valuestring, where, format("'stages[%d].recompute'", i));
+    if (!pieces_selected(g, p, pattern->valuestring, where, format("'stages[%d].recompute'", i), found))
       return false;
-    }
     bool any = false;
     for (int k = s->first_piece; k < s->end_piece; k++)
       any |= all[k] = all[k] || found[k];
