@@ -104,7 +104,7 @@ const char *critical_text(Critical critical); /* "stage 1, 97 %" */
 
 /* The recomputation of a part: "the whole stage", "h[0..6], h[7].mlp", or both; "": none. */
 const char *recomputed_text(const Graph *g, const Pieces *p, const Plan *plan, int part);
-/* "saves about 14.0 MiB a rank, adds 0.90 ms a microbatch" */
+/* "saves about 14.0 MiB a rank and adds 0.90 ms a microbatch" */
 const char *recomputed_worth(const Plan *plan, int part);
 void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out);
 void plan_runner_up(const Pieces *p, const Plan *chosen, const Plan *other, FILE *out); /* one line */

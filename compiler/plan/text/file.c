@@ -32,11 +32,11 @@ static void add_text(Text *t, const char *before, const char *key, const char *s
   json_string(t, s);
 }
 
-/* false, or the recomputation with its worth. */
+/* false, or the recomputation with its worth; of offloaded parts only true, because slots are not counted. */
 static void add_recomputed(const Graph *g, const Pieces *p, const Plan *plan, int i, Text *t) {
   const StagePlan *s = &plan->stage[i];
-  if (!part_recomputes(plan, i)) {
-    add_bool(t, NEXT, "recompute", false);
+  if (!part_recomputes(plan, i) || schedule_traits(plan->pipeline.schedule).spills) {
+    add_bool(t, NEXT, "recompute", plan_recomputes(plan, i));
     return;
   }
   const Patterns all = pieces_describe(g, p, part_recomputed(p, s), s->first_piece, s->end_piece);

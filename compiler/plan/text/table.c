@@ -320,7 +320,7 @@ const char *recomputed_text(const Graph *g, const Pieces *p, const Plan *plan, i
 
 const char *recomputed_worth(const Plan *plan, int part) {
   const int64_t bytes = plan->stage[part].again_bytes;
-  return format("saves about %s a rank, adds %.2f ms a microbatch", bytes_text(bytes > 0 ? bytes : 0),
+  return format("saves about %s a rank and adds %.2f ms a microbatch", bytes_text(bytes > 0 ? bytes : 0),
                 recomputed_seconds(plan, part) * 1e3);
 }
 
