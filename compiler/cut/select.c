@@ -147,8 +147,7 @@ bool pieces_selected(const Graph *g, const Pieces *p, const char *pattern, Span 
   }
   const char *missing = missing_of_range(g, p, pattern);
   if (missing) {
-    Diagnostic *d =
-        error_at(where, "PD0502", "%s: '%s' has no layer instance '%s'", what, pattern, missing);
+    Diagnostic *d = error_at(where, "PD0502", "%s: '%s' has no layer instance '%s'", what, pattern, missing);
     help(d, "end the range there, or use '[*]' for all");
     return false;
   }

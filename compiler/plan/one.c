@@ -103,7 +103,8 @@ Plan *plan_taken(const Graph *g, const Pieces *p, const PlanRequest *request) {
   if (!read_costs(&r) || !planner_microbatches(&r))
     return NULL;
   const Copies *free = copies(&r, &form, &plan->placement, b, RECOMPUTE_AUTO);
-  for (int i = 0; i < form.n_stages; i++) /* with one microbatch in flight, repeating a forward pass saves nothing */
+  for (int i = 0; i < form.n_stages;
+       i++) /* with one microbatch in flight, repeating a forward pass saves nothing */
     plan->pipeline.recompute[i] &= free[plan_part_of(plan, i, 0)].recompute_on;
   r.again = plan_recomputed(p, plan);
   const Spans *spans = spans_at(&r, b);

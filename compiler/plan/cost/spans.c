@@ -43,6 +43,9 @@ Spans spans_make(const Costs *c) {
              .missed_before = alloc((size_t)side * sizeof *s.missed_before),
              .missed_behind = alloc((size_t)side * sizeof *s.missed_behind),
              .work = largest_work(c)};
+  s.lasting = c->lasting ? alloc((size_t)side * sizeof *s.lasting) : NULL;
+  for (int i = 0; i < n && s.lasting; i++)
+    s.lasting[i + 1] = s.lasting[i] + c->lasting[i];
   for (int i = 0; i < n; i++) {
     s.compute[i + 1] = s.compute[i] + c->forward[i] + c->backward[i];
     s.forward[i + 1] = s.forward[i] + c->forward[i];
@@ -224,6 +227,7 @@ static int64_t passing_bytes(const Spans *all, const Copies *at, int first, int 
   const Spans *s = spans_of(all, recompute);
   int64_t b = (s->saved[end] - s->saved[first]) * (repeats_all(recompute) ? 1 : at->saved);
   b += (s->deferred[end] - s->deferred[first]) * at->deferred;
+  b += s->lasting ? s->lasting[end] - s->lasting[first] : 0;
   return b + span_work(s, first, end);
 }
 

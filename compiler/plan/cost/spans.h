@@ -35,6 +35,8 @@ typedef struct Costs {
   const double *repeat;
   const int *unit, *block;
   const bool *within;
+  /* By piece, NULL: none: bytes that it needs once if it recomputes; the same for recomputed pieces alone. */
+  const int64_t *again_lasting, *lasting;
   const struct Costs *plain; /* with recomputed pieces: the costs without them; else NULL */
   const int64_t *cache;      /* by piece: bytes that calls keep between microbatches; NULL: none */
   bool beside;               /* messages overlap with work at both ends; else receiving occupies the rank */
@@ -80,12 +82,15 @@ typedef struct StageAhead {
   bool first;
 } StageAhead;
 
-enum { MOST_AGAIN_LEVELS = 16 };
+/* Levels of recomputation by layer, and parts of equal pieces; layer profiles up to FEW_LAYERS pieces have a level a
+ * piece. */
+enum { MOST_AGAIN_LEVELS = 16, AGAIN_PARTS = 4, FEW_LAYERS = 512 };
 
 typedef struct Spans {
   const Costs *c;
   double *compute, *forward, *products; /* prefix sums over pieces; compute: forward and backward */
   int64_t *saved, *gradients, *inputs, *deferred;
+  int64_t *lasting;                       /* NULL: none */
   int corrections;                        /* number of corrections */
   int64_t *missed;                        /* prefix sums of layout errors in bytes; spans_correct() */
   int64_t *missed_before, *missed_behind; /* maximum of these up to i, minimum from i on */
@@ -131,7 +136,7 @@ typedef struct StageShare {
   double pace;    /* messages beside the work, in sequence; part of work if the pipeline never drains */
   double message; /* one message: the first passes before the stage begins */
   double finish;  /* update and exchange after a draining pipeline; else part of work */
-  double way;     /* the time of a microbatch's round trip that earlier stages wait for; without forward passes that
+  double way; /* the time of a microbatch's round trip that earlier stages wait for; without forward passes that
                      it repeats before the gradients arrive */
   double between; /* the same for messages from and to the previous stage */
 } StageShare;

@@ -446,7 +446,7 @@ static char *why(const Choice *c, const Plan *plan, double gain) {
            r->subject.inference                                  ? "all stages fit"
            : r->request->recompute != RECOMPUTE_AUTO || r->again ? "recomputation as requested"
            : !any_recomputes(plan)                               ? "all stages fit without recomputation"
-           : "recomputation only where a stage does not fit without it");
+                                   : "recomputation only where a stage does not fit without it");
   add_recomputation(&t, r, plan);
   text_add(&t, " %s", end_text(c, plan));
   if (c->stalling && p->n_stages == 1 && r->free_stages)

@@ -42,7 +42,8 @@ static int64_t rank_over(const Candidate *c, int64_t limit, Partition *part, int
   const int levels = first->layers ? c->spans[first->kind].n_levels : 0;
   const bool must = levels > 0 && first->layers == LAYERS_MUST;
   const int ways[] = {SAVE_ALL, recompute_at(levels - 1, false), REPEAT_ALL, recompute_at(levels - 1, true)};
-  const bool may[] = {first->recompute_off && !must, levels > 0, first->recompute_on, levels > 0 && first->recompute_on};
+  const bool may[] = {first->recompute_off && !must, levels > 0, first->recompute_on,
+                      levels > 0 && first->recompute_on};
   int64_t least = INT64_MAX;
   int how = SAVE_ALL;
   for (int i = 0; i < 4 && least > limit; i++) {
