@@ -84,7 +84,7 @@ static void tell_no_instance(const Graph *g, const char *pattern, Span where, co
 
 /* ---- patterns of users ---- */
 
-/* What is wrong with an index, the text between '[' and ']' of length n; NULL: nothing. */
+/* The fault of an index, the text between '[' and ']' of length n; NULL: none. */
 static const char *index_fault(const char *inside, size_t n) {
   static const char DIGITS[] = "0123456789";
   const size_t digits = strspn(inside, DIGITS);

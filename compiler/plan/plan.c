@@ -30,7 +30,7 @@ static bool better(const Plan *a, const Plan *b) {
   return largest_peak(a) <= largest_peak(b);
 }
 
-/* Schedules that are often the fastest come first: they bound the searches of the others. */
+/* Schedules that are often the fastest come first: they bound later searches. */
 static int turn_of(const char *schedule) {
   const ScheduleTraits traits = schedule_traits(schedule);
   return traits.serial ? 3 : !traits.drains ? 0 : traits.replicas ? 1 : 2;

@@ -215,7 +215,7 @@ static int64_t message_bytes(const Costs *c, const Copies *at, int first, int en
          (c->activation_gradients[first] + c->activation_gradients[end]) * at->gradients;
 }
 
-/* The bytes that do not depend on recomputation; the others. */
+/* The bytes that do not depend on recomputation, and those that do. */
 static int64_t lasting_bytes(const Spans *s, const Copies *at, int first, int end) {
   int64_t b = at->extra + parameter_bytes(s->c, at, first, end) + message_bytes(s->c, at, first, end);
   b += gradient_bytes(at, s->gradients[end] - s->gradients[first]);

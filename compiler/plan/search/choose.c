@@ -397,7 +397,7 @@ static bool any_recomputes(const Plan *plan) {
   return any;
 }
 
-/* What the first stages recompute, and what that saves and costs. */
+/* The recomputed layers of the first stages, with their savings and costs. */
 static void add_recomputation(Text *t, const Planner *r, const Plan *plan) {
   enum { LISTED = 3 };
   int listed = 0, more = 0;
