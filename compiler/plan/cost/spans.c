@@ -247,22 +247,19 @@ static bool fits_left(const Tight *t, int recompute) {
   return passing_bytes(t->s, t->at, t->first, t->end, recompute) <= t->left;
 }
 
-/* The first level from `low` on with which the stage fits; false: none. More levels mean fewer bytes. *recompute: the
- * answer of a stage nearby, where the search begins. */
+/* The first level from `low` on with which the stage fits; false: the last one does not fit, whether or not another
+ * does. *recompute: the answer of a stage nearby, where the search begins. */
 static bool fit_level(const Tight *t, int low, bool whole, int *recompute) {
-  const int most = t->s->n_levels - 1;
-  int high = level_of(*recompute);
-  high = high < low ? low : high > most ? most : high;
-  if (fits_left(t, recompute_at(high, whole))) {
-    if (high > low && fits_left(t, recompute_at(high - 1, whole)))
-      high--;
-    else
-      low = high;
-  } else {
+  const int most = t->s->n_levels - 1, near = level_of(*recompute);
+  int high = near < low ? low : near > most ? most : near;
+  if (!fits_left(t, recompute_at(most, whole)))
+    return false;
+  if (!fits_left(t, recompute_at(high, whole)))
     low = high + 1, high = most;
-    if (low > most || !fits_left(t, recompute_at(most, whole)))
-      return false;
-  }
+  else if (high > low && fits_left(t, recompute_at(high - 1, whole)))
+    high--;
+  else
+    low = high;
   while (low < high) {
     const int middle = (low + high) / 2;
     if (fits_left(t, recompute_at(middle, whole)))
