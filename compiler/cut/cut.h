@@ -36,7 +36,10 @@ typedef Vec(Name) Patterns;
 /* Marks the pieces that begin within instances of a pattern: "h[3]", "h[0..6]" (without h[6]), "h[*].mlp". "*" is every
  * piece, "=NAME" pieces of that name alone. False: none. */
 bool pieces_select(const Graph *g, const Pieces *p, const char *pattern, bool *selected);
-void tell_no_instance(const Graph *g, const char *pattern, Span where, const char *what); /* PD0502 */
+/* The same for a pattern of a user: false after a diagnostic about its form, its ranges, or a missing instance. `what`:
+ * the origin of the pattern. */
+bool pieces_selected(const Graph *g, const Pieces *p, const char *pattern, Span where, const char *what,
+                     bool *selected);
 /* Patterns that select, of pieces [first, end), exactly the selected ones: "h[0..6]", "h[7].mlp". */
 Patterns pieces_describe(const Graph *g, const Pieces *p, const bool *selected, int first, int end);
 Name piece_last_instance(const Graph *g, const Pieces *p, int piece); /* instance of its last node */

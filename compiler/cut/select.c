@@ -70,7 +70,7 @@ bool pieces_select(const Graph *g, const Pieces *p, const char *pattern, bool *s
   return any;
 }
 
-void tell_no_instance(const Graph *g, const char *pattern, Span where, const char *what) {
+static void tell_no_instance(const Graph *g, const char *pattern, Span where, const char *what) {
   Diagnostic *d = error_at(where, "PD0502", "%s: no layer instance '%s'", what, pattern);
   Vec(const char *) all = {0};
   for (int s = 0; s < g->scopes.n; s++)
@@ -80,6 +80,78 @@ void tell_no_instance(const Graph *g, const char *pattern, Span where, const cha
     help(d, "did you mean '%s'?", near);
   else
     help(d, "use names of layers such as 'h[3]', 'h[0..6]' or 'h[*].mlp', separated by commas");
+}
+
+/* ---- patterns of users ---- */
+
+/* The fault of an index, the text between '[' and ']' of length n; NULL: none. */
+static const char *index_fault(const char *inside, size_t n) {
+  static const char DIGITS[] = "0123456789";
+  const size_t digits = strspn(inside, DIGITS);
+  if ((n == 1 && *inside == '*') || (n > 0 && digits == n))
+    return NULL;
+  if (digits == 0 || digits + 2 >= n || strncmp(inside + digits, "..", 2) != 0 ||
+      strspn(inside + digits + 2, DIGITS) != n - digits - 2)
+    return "an index is a number, '*', or a range such as '0..6'";
+  if (strtol(inside, NULL, 10) >= strtol(inside + digits + 2, NULL, 10))
+    return "a range is empty: its end must be above its start, and is not part of it";
+  return NULL;
+}
+
+/* The same of a whole pattern. */
+static const char *pattern_fault(const char *pattern) {
+  for (; *pattern; pattern++) {
+    if (*pattern == ']')
+      return "']' has no '['";
+    if (*pattern != '[')
+      continue;
+    const size_t n = strcspn(pattern + 1, "[]");
+    if (pattern[n + 1] != ']')
+      return "'[' has no ']'";
+    const char *fault = index_fault(pattern + 1, n);
+    if (fault)
+      return fault;
+    pattern += n + 1;
+  }
+  return NULL;
+}
+
+/* The first instance of the ranges that the model does not have, with its index alone: "h[4]" of "h[0..99]"; NULL: it has
+ * all. */
+static const char *missing_of_range(const Graph *g, const Pieces *p, const char *pattern) {
+  for (const char *open = strchr(pattern, '['); open; open = strchr(open + 1, '[')) {
+    const char *dots = strstr(open, ".."), *close = strchr(open, ']');
+    if (!dots || dots > close)
+      continue;
+    const long first = strtol(open + 1, NULL, 10), end = strtol(dots + 2, NULL, 10);
+    for (long i = first; i < end; i++) {
+      const char *one = format("%.*s[%ld%s", (int)(open - pattern), pattern, i, close);
+      if (!pieces_select(g, p, one, alloc((size_t)p->n)))
+        return one;
+    }
+  }
+  return NULL;
+}
+
+bool pieces_selected(const Graph *g, const Pieces *p, const char *pattern, Span where, const char *what,
+                     bool *selected) {
+  const char *fault = pattern_fault(pattern);
+  if (fault) {
+    Diagnostic *d = error_at(where, "PD0502", "%s: '%s' is not a pattern of layers: %s", what, pattern, fault);
+    help(d, "use names of layers such as 'h[3]', 'h[0..6]' or 'h[*].mlp', separated by commas");
+    return false;
+  }
+  if (!pieces_select(g, p, pattern, selected)) {
+    tell_no_instance(g, pattern, where, what);
+    return false;
+  }
+  const char *missing = missing_of_range(g, p, pattern);
+  if (missing) {
+    Diagnostic *d = error_at(where, "PD0502", "%s: '%s' has no layer instance '%s'", what, pattern, missing);
+    help(d, "end the range there, or use '[*]' for all");
+    return false;
+  }
+  return true;
 }
 
 /* ---- descriptions --------------------------------------------------------------------------------------- */

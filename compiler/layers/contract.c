@@ -361,7 +361,7 @@ LayerGraph *contracted_graph(const LayerGraph *g, int device, const Joint *joint
     unite(c.parent, joint[i].before.at[0], joint[i].behind.at[0]);
   const Quotient q = quotient(&c);
   LayerGraph *out = alloc(sizeof *out);
-  *out = (LayerGraph){.name = g->name, .file = g->file};
+  *out = (LayerGraph){.name = g->name, .file = g->file, .gradients = g->gradients, .moments = g->moments};
   for (int i = 0; i < q.n; i++)
     push(&out->layers, ((Layer){.inputs = q.group[i].inputs, .where = NO_SPAN}));
   *group_of = q.of;

@@ -143,13 +143,23 @@ static const cJSON *figure(const Reader *r, const cJSON *layer, const char *key)
   return m;
 }
 
-static bool read_bytes(const Reader *r, const cJSON *layer, const char *key, int64_t *out) {
-  const cJSON *m = figure(r, layer, key);
+static bool read_bytes_of(const Reader *r, const cJSON *m, const char *key, int64_t *out) {
   double x;
-  if (!m || !read_figure(r, m, key, &x))
+  if (!read_figure(r, m, key, &x))
     return false;
   *out = (int64_t)(x + 0.5);
   return true;
+}
+
+static bool read_bytes(const Reader *r, const cJSON *layer, const char *key, int64_t *out) {
+  const cJSON *m = figure(r, layer, key);
+  return m && read_bytes_of(r, m, key, out);
+}
+
+/* An optional member. */
+static bool may_read_bytes(const Reader *r, const cJSON *object, const char *key, int64_t *out) {
+  const cJSON *m = member(object, key);
+  return !m || read_bytes_of(r, m, key, out);
 }
 
 /* Repetitions of a layer or group; 0: no 'repeat'. */
@@ -207,14 +217,27 @@ static bool read_seconds(Reader *r, const cJSON *layer, const char *key, double 
 
 static bool read_list(Reader *r, const cJSON *list, Name prefix, int enters);
 
+/* "recompute": { .. } of a layer. */
+static bool read_recompute(Reader *r, const cJSON *layer, Recomputed *out) {
+  static const char *const keys[] = {"seconds", "saved_bytes", "lasting_bytes", NULL};
+  const cJSON *m = member(layer, "recompute");
+  if (!m)
+    return true;
+  if (!cJSON_IsObject(m))
+    return wrong(r, m, "recompute", "an object");
+  return only(r, m, keys) && (!member(m, "seconds") || read_seconds(r, m, "seconds", &out->seconds)) &&
+         may_read_bytes(r, m, "saved_bytes", &out->saved) && may_read_bytes(r, m, "lasting_bytes", &out->lasting);
+}
+
 static bool read_layer(Reader *r, const cJSON *at, Name prefix, const char *name, int enters) {
-  static const char *const keys[] = {"name",   "kind", "forward", "backward", "output_bytes", "parameter_bytes",
-                                     "inputs", "cut",  "repeat",  NULL};
+  static const char *const keys[] = {"name",   "kind", "forward", "backward",    "output_bytes", "parameter_bytes",
+                                     "inputs", "cut",  "repeat",  "saved_bytes", "recompute",    NULL};
   const cJSON *kind = member(at, "kind"), *cut = member(at, "cut"), *inputs = member(at, "inputs");
   Layer l = {.name = internf("%s%s", prefix, name), .cut = !cut || cJSON_IsTrue(cut), .where = span_of(r, at)};
   if (!only(r, at, keys) || !read_seconds(r, at, "forward", &l.forward) ||
       !read_seconds(r, at, "backward", &l.backward) || !read_bytes(r, at, "output_bytes", &l.output) ||
-      !read_bytes(r, at, "parameter_bytes", &l.parameters))
+      !read_bytes(r, at, "parameter_bytes", &l.parameters) || !may_read_bytes(r, at, "saved_bytes", &l.saved) ||
+      !read_recompute(r, at, &l.again))
     return false;
   if (kind && !cJSON_IsString(kind))
     return wrong(r, kind, "kind", "a string");
@@ -298,6 +321,18 @@ static bool resolve_inputs(Reader *r, int layer) {
 
 static void keep(void *p) { (void)p; }
 
+/* A small number of copies of the parameters; optional. */
+static bool read_copies(const Reader *r, const cJSON *root, const char *key, int most, int *out) {
+  const cJSON *m = member(root, key);
+  if (!m)
+    return true;
+  if (!cJSON_IsNumber(m) || !(m->valuedouble >= 0 && m->valuedouble <= most) ||
+      m->valuedouble != (int)m->valuedouble)
+    return wrong(r, m, key, format("a whole number from 0 to %d", most));
+  *out = (int)m->valuedouble;
+  return true;
+}
+
 /* Python's json writes NaN and Infinity, which are not JSON. */
 static bool no_json(const Reader *r, const char *at) {
   const char *number = at + (*at == '-');
@@ -312,7 +347,8 @@ static bool no_json(const Reader *r, const char *at) {
 }
 
 bool json_parse(const LayerFile *in, LayerGraph *out) {
-  static const char *const keys[] = {"name", "layers", NULL};
+  static const char *const keys[] = {"name", "layers", "gradients", "moments", NULL};
+  enum { MOST_MOMENTS = 8 };
   cJSON_InitHooks(&(cJSON_Hooks){.malloc_fn = alloc, .free_fn = keep});
   const char *end = in->text, *name = NULL;
   cJSON *root = cJSON_ParseWithLengthOpts(in->text, in->length + 1, &end, true);
@@ -330,7 +366,8 @@ bool json_parse(const LayerFile *in, LayerGraph *out) {
     return false;
   }
   if (!only(&r, root, keys) || (member(root, "name") && !read_name(&r, root, &name)) ||
-      !read_list(&r, layers, intern(""), -1))
+      !read_copies(&r, root, "gradients", 1, &out->gradients) ||
+      !read_copies(&r, root, "moments", MOST_MOMENTS, &out->moments) || !read_list(&r, layers, intern(""), -1))
     return false;
   if (name)
     out->name = intern(name);

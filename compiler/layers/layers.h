@@ -4,12 +4,21 @@
 
 #include "base/base.h"
 
+/* A recomputed layer. */
+typedef struct Recomputed {
+  double *seconds; /* that it adds, by device; NULL: those of its forward pass */
+  int64_t saved;   /* as Layer.saved; 0: its output */
+  int64_t lasting; /* bytes that it needs once, whatever the number of microbatches in flight */
+} Recomputed;
+
 /* One layer. Costs are per microbatch, on one device. */
 typedef struct Layer {
   Name name;                  /* unique in its graph: "node12", "h[3].attn" */
   Name kind;                  /* for messages, such as "Conv2d"; NULL: unknown */
   double *forward, *backward; /* seconds, by device: LayerGraph.devices */
   int64_t output, parameters; /* bytes of its output, and of its parameters */
+  int64_t saved;              /* bytes from the forward to the backward pass; 0: its output */
+  Recomputed again;           /* the layer, recomputed */
   bool cut;                   /* its output may be sent to another stage */
   Ints inputs;                /* ids of the layers that it reads: distinct, less than its own */
   Span where;                 /* in the file */
@@ -17,11 +26,15 @@ typedef struct Layer {
 
 /* Layers are in topological order; a layer's id is its index. */
 typedef struct LayerGraph {
-  Name name;         /* name of the model, or of the file */
-  int file;          /* for diagnostics */
-  Vec(Name) devices; /* devices with times, at least one; NULL: unnamed */
-  Vec(Layer) layers; /* at least one, at most MOST_LAYERS */
+  Name name;              /* name of the model, or of the file */
+  int file;               /* for diagnostics */
+  Vec(Name) devices;      /* devices with times, at least one; NULL: unnamed */
+  Vec(Layer) layers;      /* at least one, at most MOST_LAYERS */
+  int gradients, moments; /* copies of the parameters beside the weights */
 } LayerGraph;
+
+static inline int64_t layer_saved(const Layer *l) { return l->saved ? l->saved : l->output; }
+static inline int64_t layer_saved_again(const Layer *l) { return l->again.saved ? l->again.saved : l->output; }
 
 enum { MOST_LAYERS = 8192 };
 

@@ -177,6 +177,8 @@ LayerGraph *layers_read(const char *path) {
   LayerGraph *g = alloc(sizeof *g);
   g->file = in.file;
   g->name = file_name(path);
+  g->gradients = 1;
+  g->moments = 2; /* Adam */
   if (!parse(&in, g))
     return NULL;
   if (!g->layers.n) {

@@ -15,8 +15,9 @@ enum {
   ROWS_A_THREAD = 4,
   WARP_ELEMENTS = 8,     /* most elements of a row per thread of a warp; longer rows get a block */
   VECTOR_REGISTERS = 96, /* most registers per thread for vectors */
-  THREAD_ELEMENTS = 16,  /* most cached elements of a row per thread ... */
-  THREAD_REGISTERS = 64, /* ... and of everything that it caches */
+  THREAD_ELEMENTS = 16,  /* most cached elements of a row per thread, */
+  SUM_ELEMENTS = 8,      /* the same in backward passes, whose loops also hold sums over rows; */
+  THREAD_REGISTERS = 64, /* the same of everything that it caches */
   LOOP_THREADS = 512,    /* for rows that are too long to cache */
   RAGGED_COLUMNS = 512,  /* shortest row with a scalar tail */
   MULTIPROCESSORS = 132, /* an H100's */
@@ -84,12 +85,16 @@ static int count_vectors(const Lowered *l) {
   return n;
 }
 
-/* 16 bytes of the narrowest type, less if that would need too many registers or leave too few threads. */
+/* 16 bytes of the narrowest type, less if that would need too many registers or leave too few threads. The order of
+ * a sum along a row depends on it, so such loops ask for the program's precision: a cut or recomputation may leave
+ * them fewer values. */
 static int vector_of(const StageKernels *stage, const Lowered *l) {
   int most = VECTOR_REGISTERS / (count_vectors(l) + 1);
+  const bool narrow =
+      l->shape->reduces ? stage->target.precision == PRECISION_BF16 : touches_bf16(stage, l->kernel);
   if (l->shape->elements < FEW_ELEMENTS)
     return 1;
-  for (int vector = touches_bf16(stage, l->kernel) ? 8 : 4; vector > 1; vector /= 2)
+  for (int vector = narrow ? 8 : 4; vector > 1; vector /= 2)
     if (vector <= most && vector_fits(l, vector))
       return vector;
   return 1;
@@ -129,9 +134,15 @@ static int power_of_two(int64_t at_least, int64_t at_most) {
   return n;
 }
 
-/* Divides a group's rows into tiles: enough blocks for the GPU, with enough rows each. */
+/* Whether a warp has a row of this loop, if it reduces rows; else a block has it. */
+static bool warp_has_row(const LoopShape *s) { return s->columns <= WARP * WARP_ELEMENTS; }
+
+/* Divides a group's rows over a block's threads and into tiles: enough blocks for the GPU, with enough rows each. Both
+ * follow from the shape alone, also whether the loop reduces rows: the same sum may be in another loop in another
+ * stage. */
 static void deal_rows(const LoopShape *s, GpuLoop *m) {
-  int64_t wanted = divide_up(BLOCKS, s->groups * m->column_blocks), most = s->rows / (m->y * ROWS_A_THREAD);
+  m->y = warp_has_row(s) ? power_of_two(s->rows, BLOCK / WARP) : 1;
+  int64_t wanted = divide_up(BLOCKS, s->groups), most = s->rows / (m->y * ROWS_A_THREAD);
   int64_t tiles = wanted < most ? wanted : most;
   m->rows = tiles > 1 ? divide_up(s->rows, tiles) : s->rows;
   m->tiles = (int)divide_up(s->rows, m->rows);
@@ -142,25 +153,22 @@ static void map_columns(const LoopShape *s, GpuLoop *m) {
   int64_t vectors = s->columns / m->vector;
   m->kind = MAP_COLUMNS;
   m->vectors = 1;
-  m->x = power_of_two(vectors, WARP);
-  m->y = power_of_two(s->rows / ROWS_A_THREAD, BLOCK / m->x);
-  if (m->x == WARP && m->y < BLOCK / WARP)
-    m->x = power_of_two(vectors, BLOCK / m->y);
-  m->column_blocks = divide_up(vectors, m->x);
   deal_rows(s, m);
+  m->x = power_of_two(vectors, BLOCK / m->y);
+  m->column_blocks = divide_up(vectors, m->x);
 }
 
-/* A warp has a row if its threads then have few elements each, else a block has it. */
+/* A warp has a row if its threads then have few elements each, else a block has it. The number of threads decides the
+ * order of a row's sum, so it does not depend on the number of sums over rows: a cut can move one to another loop. */
 static void map_rows(const Lowered *l, GpuLoop *m) {
   const LoopShape *s = l->shape;
   int64_t vectors = divide_up(s->columns, m->vector);
-  int most = THREAD_ELEMENTS, sums = count_sums(l);
-  while (sums * most > THREAD_REGISTERS / 2)
-    most /= 2;
+  const bool sums = l->kernel->backward && !l->kernel->again && s->columns <= SUM_ELEMENTS * WIDEST_BLOCK;
+  const int most = sums ? SUM_ELEMENTS : THREAD_ELEMENTS;
   m->kind = MAP_ROWS;
   m->column_blocks = 1;
   m->x = WARP;
-  if (divide_up(vectors, WARP) * m->vector > (most < WARP_ELEMENTS ? most : WARP_ELEMENTS)) {
+  if (!warp_has_row(s)) {
     m->x = BLOCK;
     while (m->x < WIDEST_BLOCK && divide_up(vectors, m->x) * m->vector > most)
       m->x *= 2;
@@ -171,10 +179,10 @@ static void map_rows(const Lowered *l, GpuLoop *m) {
     m->x = LOOP_THREADS;
   else if (m->x > WARP)
     m->x = (int)divide_up(divide_up(vectors, m->vectors), WARP) * WARP;
-  int64_t rows = s->sums > 0 ? s->rows : s->groups * s->rows;
-  m->y = m->x > WARP ? 1 : power_of_two(rows, BLOCK / WARP);
   if (s->sums > 0)
     deal_rows(s, m);
+  else
+    m->y = m->x > WARP ? 1 : power_of_two(s->groups * s->rows, BLOCK / WARP);
 }
 
 /* Whether 32-bit indices suffice. Indices exceed the last element by a block's or a loop's step, or by a tile's

@@ -49,6 +49,17 @@ static const char *list_text(const int *x, int n) {
 
 /* ---- tables ---------------------------------------------------------------------------------------- */
 
+/* "3 of 12": recomputed pieces of the part. */
+static const char *recompute_text(const Plan *plan, int part) {
+  const StagePlan *s = &plan->stage[part];
+  const bool whole = plan_recomputes(plan, part);
+  int again = 0;
+  for (int i = 0; s->again && s->again[i]; i++)
+    again += s->again[i] == '1';
+  return !again ? (whole ? "yes" : "no")
+                : format("%s%d of %d", whole ? "yes, " : "", again, s->end_piece - s->first_piece);
+}
+
 static void print_stages(const LayerProfile *l, const LayerPlan *p, FILE *out) {
   static const char *const heads[] = {"stage",       "ranks",     "layers", "parameters", "forward ms",
                                       "backward ms", "update ms", "memory", "recompute",  "sends"};
@@ -70,7 +81,7 @@ static void print_stages(const LayerProfile *l, const LayerPlan *p, FILE *out) {
     push(&grid.cells, ms(s->backward_seconds));
     push(&grid.cells, ms(s->update_seconds));
     push(&grid.cells, bytes_text(s->peak_bytes));
-    push(&grid.cells, plan_recomputes(plan, i) ? "yes" : "no");
+    push(&grid.cells, recompute_text(plan, i));
     push(&grid.cells, crossing_text(l->states, to));
   }
   print_grid(&grid, out);
@@ -124,6 +135,29 @@ static void add_number(Text *t, const char *key, double x) {
   json_double(t, x);
 }
 
+/* The recomputed layers of a part: those that enter the chain of states with a recomputed piece. */
+static void add_recomputed(const LayerProfile *l, const LayerPlan *p, int part, Text *t) {
+  const StagePlan *s = &p->plan->stage[part];
+  bool first = true;
+  if (!part_recomputes(p->plan, part)) {
+    text_add(t, "false");
+    return;
+  }
+  text_add(t, "{ \"layers\": [");
+  for (int k = s->first_piece; s->again && k < s->end_piece; k++)
+    for (int i = 0; s->again[k - s->first_piece] == '1' && i < l->graph->layers.n; i++) {
+      if (!state_has(l->states, p->chain.at[k], i) || (k > 0 && state_has(l->states, p->chain.at[k - 1], i)))
+        continue;
+      text_add(t, first ? "" : ", ");
+      json_string(t, l->graph->layers.at[i].name);
+      first = false;
+    }
+  text_add(t, "], \"whole\": %s, \"saves_bytes\": %lld", plan_recomputes(p->plan, part) ? "true" : "false",
+           (long long)s->again_bytes);
+  add_number(t, "adds_seconds", recomputed_seconds(p->plan, part));
+  text_add(t, " }");
+}
+
 static void add_plan(const LayerProfile *l, const LayerPlan *p, int indent, Text *t) {
   const Plan *plan = p->plan;
   const Pipeline *pipeline = &plan->pipeline;
@@ -135,8 +169,9 @@ static void add_plan(const LayerProfile *l, const LayerPlan *p, int indent, Text
   for (int i = 0; i < plan_parts(plan); i++) {
     const StagePlan *s = &plan->stage[i];
     int stage = plan_stage_of(plan, i), from = layer_plan_from(p, i), to = layer_plan_to(p, i);
-    text_add(t, "%s\n%*s{ \"replicas\": %d, \"ahead\": %d, \"recompute\": %s", i ? "," : "", indent + 2, "",
-             pipeline->replicas[stage], pipeline->ahead[stage], pipeline->recompute[stage] ? "true" : "false");
+    text_add(t, "%s\n%*s{ \"replicas\": %d, \"ahead\": %d, \"recompute\": ", i ? "," : "", indent + 2, "",
+             pipeline->replicas[stage], pipeline->ahead[stage]);
+    add_recomputed(l, p, i, t);
     add_number(t, "forward_seconds", s->forward_seconds);
     add_number(t, "backward_seconds", s->backward_seconds);
     add_number(t, "update_seconds", s->update_seconds);

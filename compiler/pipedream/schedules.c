@@ -55,8 +55,9 @@ static void add_row(const char *label, const Plan *plan, double fastest, Grid *g
   bool recomputes = false;
   for (int i = 0; i < p->n_stages; i++) {
     text_add(&ranks, "%s%d", i ? "," : "", p->replicas[i]);
-    recomputes |= p->recompute[i];
   }
+  for (int i = 0; i < plan_parts(plan); i++)
+    recomputes |= part_recomputes(plan, i);
   push(&grid->cells, label);
   push(&grid->cells, ms(plan_pace(plan)));
   push(&grid->cells, format("%.2f", plan_pace(plan) / fastest));

@@ -33,10 +33,8 @@ static ComparedSchedule compare_one(const Graph *g, const Pieces *p, const PlanR
   }
   row.peak_bytes = largest_peak(plan);
   row.critical = plan_critical(plan);
-  for (int stage = 0; stage < plan->pipeline.n_stages; stage++)
-    row.recomputes |= plan->pipeline.recompute[stage];
   for (int part = 0; part < plan_parts(plan); part++)
-    row.recomputes |= plan->stage[part].again != NULL;
+    row.recomputes |= part_recomputes(plan, part);
   return row;
 }
 

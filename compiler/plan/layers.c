@@ -24,9 +24,9 @@ static int piece_of_layer(const Row *row, int layer) {
   return low;
 }
 
-/* Adam has two moments. Updates read and write moments and weights, and read gradients. */
-static const Holdings *layer_holdings(int n, const int64_t *parameters, const Rates *rates) {
-  enum { MOMENTS = 2, TRAFFIC = 3 + 2 * MOMENTS };
+/* Updates read and write moments and weights, and read gradients. */
+static const Holdings *layer_holdings(int n, const int64_t *parameters, int moments, const Rates *rates) {
+  const int traffic = 3 + 2 * moments;
   Holding *holding = alloc((size_t)n * sizeof *holding);
   int *piece = alloc((size_t)n * sizeof *piece);
   for (int i = 0; i < n; i++) {
@@ -34,8 +34,8 @@ static const Holdings *layer_holdings(int n, const int64_t *parameters, const Ra
     piece[i] = i;
     holding[i] = (Holding){{.weights = bytes,
                             .masters = bytes,
-                            .moments = MOMENTS * bytes,
-                            .update = TRAFFIC * (double)bytes / rates->stream},
+                            .moments = moments * bytes,
+                            .update = traffic * (double)bytes / rates->stream},
                            1,
                            &piece[i]};
   }
@@ -45,6 +45,30 @@ static const Holdings *layer_holdings(int n, const int64_t *parameters, const Ra
 /* Profiles do not divide backward passes: half of a layer with parameters counts as weight gradients. */
 static const double PRODUCTS = 0.5;
 
+/* Recomputation, if a layer saves more than its output: each piece is a block of its own, and repeated values take the
+ * memory of the largest piece. */
+static void set_again(const Row *row, Costs *c) {
+  const LayerProfile *l = row->profile;
+  const size_t n = (size_t)c->n;
+  int64_t *gain = alloc(n * sizeof *gain), *lasting = alloc(n * sizeof *lasting);
+  double *repeat = alloc(n * sizeof *repeat);
+  int *unit = alloc(n * sizeof *unit);
+  bool *within = alloc(n), any = false;
+  for (int i = 0; i < l->graph->layers.n; i++) {
+    const Layer *layer = &l->graph->layers.at[i];
+    const int k = piece_of_layer(row, i);
+    gain[k] += layer_saved(layer) - layer_saved_again(layer);
+    lasting[k] += layer->again.lasting;
+    repeat[k] += layer->again.seconds ? layer->again.seconds[l->device] : layer->forward[l->device];
+  }
+  for (int k = 0; k < c->n; k++)
+    unit[k] = k, any |= within[k] = gain[k] > 0;
+  if (!any)
+    return;
+  c->all_saved = c->saved, c->gain = gain, c->late = alloc(n * sizeof *c->late), c->repeat = repeat;
+  c->unit = c->block = unit, c->within = within, c->again_lasting = lasting;
+}
+
 static void set_pieces(const Row *row, const Rates *rates, Costs *c) {
   const LayerProfile *l = row->profile;
   size_t n = (size_t)c->n;
@@ -52,7 +76,7 @@ static void set_pieces(const Row *row, const Rates *rates, Costs *c) {
   double *products = alloc(n * sizeof *products);
   int64_t *parameters = alloc(n * sizeof *parameters), *saved = alloc(n * sizeof *saved);
   int64_t *work = alloc(n * sizeof *work), *deferred = alloc(n * sizeof *deferred),
-          *none = alloc(n * sizeof *none);
+          *gradients = alloc(n * sizeof *gradients), *none = alloc(n * sizeof *none);
   for (int i = 0; i < l->graph->layers.n; i++) {
     const Layer *layer = &l->graph->layers.at[i];
     int k = piece_of_layer(row, i);
@@ -60,14 +84,16 @@ static void set_pieces(const Row *row, const Rates *rates, Costs *c) {
     backward[k] += layer->backward[l->device];
     products[k] += layer->parameters ? PRODUCTS * layer->backward[l->device] : 0;
     parameters[k] += layer->parameters;
-    saved[k] += layer->output;
+    gradients[k] += layer->parameters * l->graph->gradients;
+    saved[k] += layer_saved(layer);
     deferred[k] += layer->parameters ? layer->output : 0;
     work[k] = layer->output > work[k] ? layer->output : work[k];
   }
   c->forward = forward, c->backward = backward, c->products = products;
-  c->gradients = parameters, c->saved = saved, c->work = work, c->deferred = deferred;
+  c->gradients = gradients, c->saved = saved, c->work = work, c->deferred = deferred;
   c->inputs = none;
-  c->holdings = layer_holdings(c->n, parameters, rates);
+  c->holdings = layer_holdings(c->n, parameters, l->graph->moments, rates);
+  set_again(row, c);
 }
 
 static void set_cuts(const Row *row, const Rates *rates, Costs *c) {

@@ -102,11 +102,13 @@ Plan *plan_taken(const Graph *g, const Pieces *p, const PlanRequest *request) {
     return NULL;
   if (!read_costs(&r) || !planner_microbatches(&r))
     return NULL;
+  const Copies *free = copies(&r, &form, &plan->placement, b, RECOMPUTE_AUTO);
+  for (int i = 0; i < form.n_stages;
+       i++) /* with one microbatch in flight, repeating a forward pass saves nothing */
+    plan->pipeline.recompute[i] &= free[plan_part_of(plan, i, 0)].recompute_on;
   r.again = plan_recomputed(p, plan);
   const Spans *spans = spans_at(&r, b);
   const Candidate c = candidate_of(&r, &form, &plan->placement, b, spans, RECOMPUTE_AUTO, NULL, 0);
-  for (int i = 0; i < form.n_stages; i++) /* with one microbatch in flight recomputation saves nothing */
-    plan->pipeline.recompute[i] &= c.copies[plan_part_of(plan, i, 0)].recompute_on;
   int *start = alloc((size_t)(plan_parts(plan) + 1) * sizeof *start);
   for (int i = 0; i < plan_parts(plan); i++)
     start[i] = plan->stage[i].first_piece, start[i + 1] = plan->stage[i].end_piece;
@@ -185,13 +187,13 @@ static void tell_no_delay(const Planner *r, const Plan *plan) {
 }
 
 /* A planned request, before diagnostics. */
-typedef struct Attempt {
+struct Attempt {
   Planner r;
   NoPlan none;
   bool ready; /* false: diagnostics have the reason */
   Plan *plan;
   Plan **runners_up;
-} Attempt;
+};
 
 /* known: seconds per batch; slower plans are excluded. 0: no limit. */
 static Attempt attempt(const Graph *g, const Pieces *p, const PlanRequest *request, double known, int n) {
@@ -301,23 +303,48 @@ static Attempt vary(const Variation *v, const PlanRequest *asked, Attempt best, 
   return other;
 }
 
-/* The plan of the request, or of its best variation. */
-Plan *plan_one(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
-  Attempt best = attempt(g, p, request, 0, n);
+/* The attempt of the request, or of its best variation. */
+static Attempt best_attempt(const Graph *g, const Pieces *p, const PlanRequest *request, double known, int n) {
+  Attempt best = attempt(g, p, request, known, n);
   for (size_t i = 0; best.ready && i < sizeof variations / sizeof *variations; i++)
     best = vary(&variations[i], request, best, n);
+  return best;
+}
+
+Plan *plan_one(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
+  const Attempt best = best_attempt(g, p, request, 0, n);
   return tell(&best, runners_up, n);
 }
 
-Plan *try_schedule(const Graph *g, const Pieces *p, PlanRequest q, const char *schedule, const char **why) {
-  int mark = diagnostics_mark();
-  q.refusal = why ? SAY_LEAST : SAY_NOTHING;
+/* ---- schedules ---- */
+
+static PlanRequest under_schedule(PlanRequest q, const char *schedule) {
   q.schedule = schedule;
   q.delay = DELAY_FREE;
   if (q.recompute == RECOMPUTE_ON && !schedule_traits(schedule).recomputes && !schedule_traits(schedule).layers)
     q.recompute = RECOMPUTE_AUTO;
   if (!schedule_traits(schedule).spills)
     q.update = UPDATE_FREE;
+  return q;
+}
+
+const Attempt *attempt_schedule(const Graph *g, const Pieces *p, const PlanRequest *request, const char *schedule,
+                                double known, int n) {
+  const PlanRequest under = under_schedule(*request, schedule), *q = alloc_copy(&under, sizeof under);
+  const int mark = diagnostics_mark();
+  const Attempt made = best_attempt(g, p, q, known, n);
+  diagnostics_forget(mark);
+  return made.plan ? alloc_copy(&made, sizeof made) : NULL;
+}
+
+const Plan *attempted_plan(const Attempt *a) { return a->plan; }
+
+Plan *take_attempt(const Attempt *a, Plan **runners_up, int n) { return tell(a, runners_up, n); }
+
+Plan *try_schedule(const Graph *g, const Pieces *p, PlanRequest q, const char *schedule, const char **why) {
+  int mark = diagnostics_mark();
+  q = under_schedule(q, schedule);
+  q.refusal = why ? SAY_LEAST : SAY_NOTHING;
   Plan *plan = plan_one(g, p, &q, NULL, 0);
   const char *error = diagnostics_forget(mark);
   if (why)

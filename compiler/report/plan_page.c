@@ -31,7 +31,7 @@ static void add_runner_up(const PlanPage *page, const Plan *plan, Text *out) {
   add_numbers(out, "replicas", l->replicas, l->n_stages);
   Ints again = {0};
   for (int i = 0; i < l->n_stages; i++)
-    if (l->recompute[i] || plan->stage[plan_part_of(plan, i, 0)].again)
+    if (part_recomputes(plan, plan_part_of(plan, i, 0)))
       push(&again, i);
   add_numbers(out, "recompute", again.at, again.n);
   text_add(out, ",\"cuts\":[");

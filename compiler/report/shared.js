@@ -153,7 +153,7 @@ function planTable() {
     ...training([["backward ms", (s) => ms(s.backward_seconds)]]),
     ...(split ? [["its weights' ms", (s) => ms(s.weights_seconds)]] : []),
     ...training([["update ms", (s) => ms(s.update_seconds)],
-      ["recompute", (s) => (s.recompute === true ? "yes" : "no")]]),
+      ["recompute", recomputation]]),
     ...training(run.in_flight ? [["in flight", (s, i) => figure(run.in_flight[placeOf(i).stage])]]
       : run.predicted ? [["in flight", (s, i) => figure(inFlight(run.predicted, firstRank(placeOf(i).stage)))]] : []),
     ["sends", (s, i) => (i + 1 < stages.length ? bytes(s.send_bytes) : "–")],
@@ -165,6 +165,16 @@ function planTable() {
   ];
   const rows = stages.map((s, i) => columns.map((c) => c[1](s, i)));
   table(section("plan").querySelector(".scroll"), columns.map((c) => c[0]), rows);
+}
+
+// `recompute` of a stage: an object with its layers and their worth, or short: true, false, or a list of layers.
+function recomputation(s) {
+  const r = s.recompute;
+  const layers = Array.isArray(r) ? r : Array.isArray(object(r).layers) ? r.layers : [];
+  const what = [...(r === true || object(r).whole === true ? ["the whole stage"] : []), ...layers];
+  const { saves_bytes: saves, adds_seconds: adds } = object(r);
+  const worth = isNumber(saves) && isNumber(adds) ? `; saves ${bytes(saves)}, adds ${(adds * 1e3).toFixed(2)} ms` : "";
+  return what.length ? what.join(", ") + worth : "no";
 }
 
 const replicasOf = (s) => (isNumber(s.replicas) ? s.replicas : 1);

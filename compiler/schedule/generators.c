@@ -230,11 +230,12 @@ static void add_forward(const Program *p, Loop *l) {
   add(l, DO_SEND);
 }
 
+/* Recomputation needs no gradients: a stage repeats the forward pass before it waits for them. */
 static void add_backward(const Program *p, bool recompute, Loop *l) {
-  if (sends(p))
-    add(l, DO_RECEIVE_GRADIENT);
   if (recompute)
     add(l, DO_RECOMPUTE);
+  if (sends(p))
+    add(l, DO_RECEIVE_GRADIENT);
   add(l, DO_BACKWARD);
   add(l, DO_SEND_GRADIENT);
   if (p->split_backward)

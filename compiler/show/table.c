@@ -165,10 +165,8 @@ static void print_stages(const Show *s, FILE *out) {
                                                  : format("%d", number);
     fprintf(out, "stage %s: %s%s%s, %s parameters", name, first, first == last ? "" : " .. ",
             first == last ? "" : last, with_commas(stage_parameters(s->g, s->p, stage)));
-    if (plan_recomputes(plan, i))
-      fprintf(out, ", recomputes");
-    if (plan->stage[i].again)
-      fprintf(out, ", recomputes layers");
+    if (part_recomputes(plan, i))
+      fprintf(out, ", recomputes%s", plan_recomputes(plan, i) ? "" : " layers");
     if (i > 0) {
       double down, up;
       crossing_bytes(s, i, &down, &up);

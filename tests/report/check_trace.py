@@ -73,7 +73,8 @@ every = {(part, k) for part in range(parts) for k in range(1, total + 1)}
 assert set(passes["forward"]) == every and set(passes["backward"]) == every
 assert set(passes["weights"]) in (every, set())
 assert (set(passes["weights"]) == every) == (plan["schedule"] == "zb_h1")
-again = {(part, k) for part, k in every if plan["stages"][part]["recompute"]}
+recompute = [stage["recompute"] for stage in plan["stages"]]
+again = {(part, k) for part, k in every if recompute[part] is True or (recompute[part] and recompute[part]["whole"])}
 assert set(passes["recompute"]) <= again and (not again or passes["recompute"])
 for rank in range(len(place)):
     assert [e["args"]["update"] for e in updates[rank]] == list(range(1, steps + 1))

@@ -201,13 +201,14 @@ static Parts stage_parts(const Case *k, const Copies *at, int first, int end, bo
   const Wiring *w = &at->wiring;
   int64_t gradients = 0, shared;
   double extra = 0; /* latency without work of the rank */
-  double backward = 0;
+  double backward = 0, repeated = 0;
   Held held = held_by(k, first, end, &shared);
   Parts p = {.way = passage(k, w, first, end, recompute)};
   for (int i = first; i < end; i++) {
     gradients += c->gradients[i];
     backward += c->backward[i];
     p.aside += at->deferred ? c->products[i] : 0; /* weights passes: backward is split */
+    repeated += recompute ? c->forward[i] : 0;    /* before the gradients arrive */
   }
   if (c->beside && first > 0 && w->in) {
     double message =
@@ -228,7 +229,7 @@ static Parts stage_parts(const Case *k, const Copies *at, int first, int end, bo
     p.passes = fmax(fmax(p.way / at->replicas + update, reduce), pace / at->replicas) + at->beside;
     p.update = p.pace = p.first = 0;
   }
-  p.way -= p.aside;
+  p.way -= p.aside + repeated;
   p.between = c->fill * extra;
   p.aside /= at->replicas;
   return p;

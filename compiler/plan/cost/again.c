@@ -149,19 +149,22 @@ Costs *costs_recomputing(const Costs *c, const bool *again) {
   int64_t *saved = alloc_copy(c->saved, n * sizeof *saved), *work = alloc_copy(c->work, n * sizeof *work);
   int64_t *deferred = alloc_copy(c->deferred, n * sizeof *deferred);
   double *backward = alloc_copy(c->backward, n * sizeof *backward);
+  int64_t *lasting = c->again_lasting ? alloc(n * sizeof *lasting) : NULL;
   for (int i = 0, end; i < c->n; i = end) { /* a run of recomputed pieces of one block */
     int64_t bytes = 0;
     for (end = i; end < c->n && again[end] && c->block[end] == c->block[i]; end++)
-      bytes += c->gain[end];
+      bytes += c->gain[end] - (c->again_lasting ? c->again_lasting[end] : 0);
     for (int k = i; k < end; k++) {
       saved[k] = saved[k] > c->gain[k] ? saved[k] - c->gain[k] : 0;
       deferred[k] += c->late[k];
       backward[k] += c->repeat[k];
+      if (lasting)
+        lasting[k] = c->again_lasting[k];
       work[k] = work[k] > bytes ? work[k] : bytes;
     }
     end += end == i;
   }
-  to->saved = saved, to->work = work, to->deferred = deferred, to->backward = backward;
+  to->lasting = lasting, to->saved = saved, to->work = work, to->deferred = deferred, to->backward = backward;
   to->plain = c->plain ? c->plain : c;
   return to;
 }
@@ -232,15 +235,15 @@ static void add_level(Spans *s, Spans *level, const bool **again, const bool *no
   level[l].missed_behind = s->missed_behind;
 }
 
-/* Whether a level may end behind this piece: behind a class, or within one that takes long, behind a quarter. Stages of
- * equal blocks then mostly have equal layouts. */
-static bool may_end(const Gains *gains, int i, int first, double forward) {
+/* Whether a level may end behind this piece: behind a class, or within one that takes long, behind one of its `parts`. */
+static bool may_end(const Gains *gains, int i, int first, double forward, int parts) {
   static const double LONG = 0.05;
   int end = i + 1;
   while (end < gains->n && gains->at[end].class == gains->at[i].class)
     end++;
   const int n = end - first;
-  return end == i + 1 || (gains->at[i].seconds * n > LONG * forward && (i + 1 - first) % ((n + 3) / 4) == 0);
+  return end == i + 1 ||
+         (gains->at[i].seconds * n > LONG * forward && (i + 1 - first) % ((n + parts - 1) / parts) == 0);
 }
 
 /* The last level has whole blocks, or all pieces of a model without blocks. */
@@ -254,12 +257,12 @@ static void add_blocks(Spans *s, Spans *level, const bool **again, bool *now) {
   add_level(s, level, again, now);
 }
 
-void spans_add_levels(Spans *s, Costs *c) {
+void spans_add_levels(Spans *s, Costs *c, int most, int parts) {
   c->saved = c->all_saved;
   *s = spans_make(c);
   const Gains gains = find_gains(c);
-  Spans *level = alloc((size_t)(MOST_AGAIN_LEVELS + 1) * sizeof *level);
-  const bool **again = alloc((size_t)(MOST_AGAIN_LEVELS + 1) * sizeof *again);
+  Spans *level = alloc((size_t)(most + 1) * sizeof *level);
+  const bool **again = alloc((size_t)(most + 1) * sizeof *again);
   bool *now = alloc((size_t)c->n);
   double all = 0, bytes = 0;
   for (int i = 0; i < gains.n; i++)
@@ -270,8 +273,8 @@ void spans_add_levels(Spans *s, Costs *c) {
       now[k] = true;
     bytes += gains.at[i].bytes;
     const bool enough =
-        bytes * MOST_AGAIN_LEVELS >= all * (s->n_levels + 1) && may_end(&gains, i, first, s->forward[c->n]);
-    if (s->n_levels < MOST_AGAIN_LEVELS && (i + 1 == gains.n || enough))
+        bytes * most >= all * (s->n_levels + 1) && may_end(&gains, i, first, s->forward[c->n], parts);
+    if (s->n_levels < most && (i + 1 == gains.n || enough))
       add_level(s, level, again, now);
   }
   add_blocks(s, level, again, now);

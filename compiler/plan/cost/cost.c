@@ -40,8 +40,10 @@ static Spans spans_of_kind(const Planner *r, int64_t b, int kind) {
   const bool levels = may_recompute_layers(r, &s, b);
   if ((levels || r->again) && r->subject.price_again)
     r->subject.price_again(r, b, kind, c);
-  if (levels && c->gain)
-    spans_add_levels(&s, c);
+  if (levels && c->gain && r->g) /* few parts: stages of equal blocks then mostly have equal layouts */
+    spans_add_levels(&s, c, MOST_AGAIN_LEVELS, AGAIN_PARTS);
+  else if (levels && c->gain) /* layer profiles have no layouts */
+    spans_add_levels(&s, c, c->n > FEW_LAYERS ? MOST_AGAIN_LEVELS : FEW_LAYERS, FEW_LAYERS);
   return r->again ? spans_make(costs_recomputing(c, r->again)) : s;
 }
 

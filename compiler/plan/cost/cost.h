@@ -42,8 +42,9 @@ Ints kernel_nodes(const struct StageKernels *k, const struct Kernel *kernel);
 void again_costs(const Planner *r, const int *piece, int64_t b, const double *node_seconds, Costs *c);
 /* The costs if these pieces recompute. */
 Costs *costs_recomputing(const Costs *c, const bool *again);
-/* Makes spans with levels, from Costs.all_saved. Each level adds pieces by falling bytes a second. */
-void spans_add_levels(Spans *s, Costs *c);
+/* Makes spans with at most `most` levels and one of all blocks, from Costs.all_saved. Each level adds pieces by falling
+ * bytes a second; equal pieces that take long are divided over at most `parts` levels. */
+void spans_add_levels(Spans *s, Costs *c, int most, int parts);
 
 /* ---- price.c */
 /* Counted seconds of a node at a microbatch of b samples, from its operations alone. */

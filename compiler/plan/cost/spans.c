@@ -43,6 +43,9 @@ Spans spans_make(const Costs *c) {
              .missed_before = alloc((size_t)side * sizeof *s.missed_before),
              .missed_behind = alloc((size_t)side * sizeof *s.missed_behind),
              .work = largest_work(c)};
+  s.lasting = c->lasting ? alloc((size_t)side * sizeof *s.lasting) : NULL;
+  for (int i = 0; i < n && s.lasting; i++)
+    s.lasting[i + 1] = s.lasting[i] + c->lasting[i];
   for (int i = 0; i < n; i++) {
     s.compute[i + 1] = s.compute[i] + c->forward[i] + c->backward[i];
     s.forward[i + 1] = s.forward[i] + c->forward[i];
@@ -80,7 +83,7 @@ double span_passage(const Spans *all, const Wiring *at, int first, int end, int 
   const Spans *s = spans_of(all, recompute);
   double t =
       span_compute(s, first, end) + receive_seconds(s->c, at, first) + receive_gradient_seconds(s->c, at, end);
-  return recompute == REPEAT_ALL ? t + s->forward[end] - s->forward[first] : t;
+  return repeats_all(recompute) ? t + s->forward[end] - s->forward[first] : t;
 }
 
 double span_update(const Spans *s, int first, int end) {
@@ -153,7 +156,8 @@ StageShare span_share(const Spans *all, const Copies *at, int first, int end, in
   if (c->fill > 0) {
     double products = at->deferred > 0 ? s->products[end] - s->products[first] : 0;
     t.aside = products / at->replicas;
-    t.way = c->fill * (passage - products);
+    const double repeated = repeats_all(recompute) ? s->forward[end] - s->forward[first] : 0;
+    t.way = c->fill * (passage - products - repeated);
     if (c->beside && first > 0 && w->in)
       t.between = 2 * c->fill * message_seconds(c, first, w->in, w->in_sharing);
   }
@@ -211,48 +215,90 @@ static int64_t message_bytes(const Costs *c, const Copies *at, int first, int en
          (c->activation_gradients[first] + c->activation_gradients[end]) * at->gradients;
 }
 
-int64_t span_bytes(const Spans *all, const Copies *at, int first, int end, int recompute) {
-  const Spans *s = spans_of(all, recompute);
+/* The bytes that do not depend on recomputation, and those that do. */
+static int64_t lasting_bytes(const Spans *s, const Copies *at, int first, int end) {
   int64_t b = at->extra + parameter_bytes(s->c, at, first, end) + message_bytes(s->c, at, first, end);
   b += gradient_bytes(at, s->gradients[end] - s->gradients[first]);
-  b += (s->saved[end] - s->saved[first]) * (recompute == REPEAT_ALL ? 1 : at->saved);
   b += (s->inputs[end] - s->inputs[first]) * at->inputs;
+  return b + s->missed[end] - s->missed[first];
+}
+
+static int64_t passing_bytes(const Spans *all, const Copies *at, int first, int end, int recompute) {
+  const Spans *s = spans_of(all, recompute);
+  int64_t b = (s->saved[end] - s->saved[first]) * (repeats_all(recompute) ? 1 : at->saved);
   b += (s->deferred[end] - s->deferred[first]) * at->deferred;
-  b += s->missed[end] - s->missed[first];
+  b += s->lasting ? s->lasting[end] - s->lasting[first] : 0;
   return b + span_work(s, first, end);
 }
 
-static bool fits_limit(const Spans *s, const Copies *at, int first, int end, int64_t limit, int recompute) {
-  return span_bytes(s, at, first, end, recompute) <= limit;
+int64_t span_bytes(const Spans *all, const Copies *at, int first, int end, int recompute) {
+  return lasting_bytes(all, at, first, end) + passing_bytes(all, at, first, end, recompute);
+}
+
+/* A stage and the bytes that recomputation may leave it. */
+typedef struct Tight {
+  const Spans *s;
+  const Copies *at;
+  int first, end;
+  int64_t left;
+} Tight;
+
+static bool fits_left(const Tight *t, int recompute) {
+  return passing_bytes(t->s, t->at, t->first, t->end, recompute) <= t->left;
+}
+
+/* The first level from `low` on with which the stage fits; false: the last one does not fit, whether or not another
+ * does. *recompute: the answer of a stage nearby, where the search begins. */
+static bool fit_level(const Tight *t, int low, bool whole, int *recompute) {
+  const int most = t->s->n_levels - 1, near = level_of(*recompute);
+  int high = near < low ? low : near > most ? most : near;
+  if (!fits_left(t, recompute_at(most, whole)))
+    return false;
+  if (!fits_left(t, recompute_at(high, whole)))
+    low = high + 1, high = most;
+  else if (high > low && fits_left(t, recompute_at(high - 1, whole)))
+    high--;
+  else
+    low = high;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (fits_left(t, recompute_at(middle, whole)))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  *recompute = recompute_at(high, whole);
+  return true;
+}
+
+bool span_fit_again(const Spans *s, const Copies *at, int first, int end, int64_t limit, int *recompute) {
+  const bool layers = at->layers && s->n_levels > 0;
+  const int low = layers && at->layers == LAYERS_MUST ? s->n_levels - 1 : 0;
+  const Tight t = {s, at, first, end, limit - lasting_bytes(s, at, first, end)};
+  if (layers && fit_level(&t, low, false, recompute))
+    return true;
+  if (!at->recompute_on)
+    return false;
+  if (layers && !fits_left(&t, REPEAT_ALL))
+    return fit_level(&t, low, true, recompute);
+  *recompute = REPEAT_ALL;
+  return fits_left(&t, REPEAT_ALL);
 }
 
 bool span_fit(const Spans *s, const Copies *at, int first, int end, int64_t limit, int *recompute) {
-  const bool layers = at->layers && s->n_levels > 0, must = layers && at->layers == LAYERS_MUST;
-  const int most = LAYERS + s->n_levels - 1;
+  const bool must = at->layers == LAYERS_MUST && s->n_levels > 0;
   *recompute = SAVE_ALL;
-  if (at->recompute_off && !must && fits_limit(s, at, first, end, limit, SAVE_ALL))
-    return true;
-  if (layers && fits_limit(s, at, first, end, limit, most)) {
-    int low = must ? most : LAYERS, high = most;
-    while (low < high) {
-      const int middle = (low + high) / 2;
-      if (fits_limit(s, at, first, end, limit, middle))
-        high = middle;
-      else
-        low = middle + 1;
-    }
-    *recompute = high;
-    return true;
-  }
-  *recompute = REPEAT_ALL;
-  return at->recompute_on && fits_limit(s, at, first, end, limit, REPEAT_ALL);
+  return (at->recompute_off && !must && span_bytes(s, at, first, end, SAVE_ALL) <= limit) ||
+         span_fit_again(s, at, first, end, limit, recompute);
 }
 
 int span_smallest(const Spans *s, const Copies *at, int first, int end) {
-  const int ways[] = {SAVE_ALL, LAYERS + s->n_levels - 1, REPEAT_ALL};
-  const bool may[] = {at->recompute_off, at->layers && s->n_levels > 0, at->recompute_on};
+  const bool layers = at->layers && s->n_levels > 0;
+  const int most = s->n_levels - 1;
+  const int ways[] = {SAVE_ALL, recompute_at(most, false), REPEAT_ALL, recompute_at(most, true)};
+  const bool may[] = {at->recompute_off, layers, at->recompute_on, layers && at->recompute_on};
   int best = -1;
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < 4; i++)
     if (may[i] && (best < 0 || span_bytes(s, at, first, end, ways[i]) < span_bytes(s, at, first, end, best)))
       best = ways[i];
   return best;

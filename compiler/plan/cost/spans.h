@@ -35,6 +35,8 @@ typedef struct Costs {
   const double *repeat;
   const int *unit, *block;
   const bool *within;
+  /* By piece, NULL: none: bytes that it needs once if it recomputes; the same for recomputed pieces alone. */
+  const int64_t *again_lasting, *lasting;
   const struct Costs *plain; /* with recomputed pieces: the costs without them; else NULL */
   const int64_t *cache;      /* by piece: bytes that calls keep between microbatches; NULL: none */
   bool beside;               /* messages overlap with work at both ends; else receiving occupies the rank */
@@ -43,9 +45,12 @@ typedef struct Costs {
   bool overlapped;           /* gradients are reduced during the next batch, not after this one */
 } Costs;
 
-/* How a stage recomputes: not at all; its whole forward pass before the backward pass; by layer, LAYERS + l at level l of
- * Spans.level, from few pieces to all. */
-enum { SAVE_ALL = 0, REPEAT_ALL = 1, LAYERS = 2 };
+/* How a stage recomputes: the pieces of a level of Spans.level within its backward pass (level -1: none), and with
+ * `whole` also all forward passes from its input before that. */
+enum { SAVE_ALL = 0, REPEAT_ALL = 1 };
+static inline int recompute_at(int level, bool whole) { return 2 * (level + 1) + whole; }
+static inline int level_of(int recompute) { return recompute / 2 - 1; }
+static inline bool repeats_all(int recompute) { return recompute & 1; }
 /* Whether a stage may or must recompute by layer. */
 typedef enum { LAYERS_NO, LAYERS_MAY, LAYERS_MUST } Layers;
 
@@ -77,12 +82,15 @@ typedef struct StageAhead {
   bool first;
 } StageAhead;
 
-enum { MOST_AGAIN_LEVELS = 16 };
+/* Levels of recomputation by layer, and parts of equal pieces; layer profiles up to FEW_LAYERS pieces have a level a
+ * piece. */
+enum { MOST_AGAIN_LEVELS = 16, AGAIN_PARTS = 4, FEW_LAYERS = 512 };
 
 typedef struct Spans {
   const Costs *c;
   double *compute, *forward, *products; /* prefix sums over pieces; compute: forward and backward */
   int64_t *saved, *gradients, *inputs, *deferred;
+  int64_t *lasting;                       /* NULL: none */
   int corrections;                        /* number of corrections */
   int64_t *missed;                        /* prefix sums of layout errors in bytes; spans_correct() */
   int64_t *missed_before, *missed_behind; /* maximum of these up to i, minimum from i on */
@@ -95,10 +103,13 @@ typedef struct Spans {
 Spans spans_make(const Costs *c);
 /* The costs with this recomputation. */
 static inline const Spans *spans_of(const Spans *s, int recompute) {
-  return recompute >= LAYERS ? &s->level[recompute - LAYERS] : s;
+  return level_of(recompute) >= 0 ? &s->level[level_of(recompute)] : s;
 }
 /* The fastest recomputation with which the stage fits the limit; false: none. */
 bool span_fit(const Spans *s, const Copies *at, int first, int end, int64_t limit, int *recompute);
+/* The same for a stage that does not fit without recomputation. *recompute: first the answer for a stage nearby, or
+ * SAVE_ALL. */
+bool span_fit_again(const Spans *s, const Copies *at, int first, int end, int64_t limit, int *recompute);
 /* The allowed recomputation with the fewest bytes. */
 int span_smallest(const Spans *s, const Copies *at, int first, int end);
 /* Seconds per microbatch of the stage of pieces [first, end). Replicas share a batch's microbatches, perform the
@@ -125,7 +136,8 @@ typedef struct StageShare {
   double pace;    /* messages beside the work, in sequence; part of work if the pipeline never drains */
   double message; /* one message: the first passes before the stage begins */
   double finish;  /* update and exchange after a draining pipeline; else part of work */
-  double way;     /* the time of a microbatch's round trip that earlier stages wait for */
+  double way; /* the time of a microbatch's round trip that earlier stages wait for; without forward passes that
+                     it repeats before the gradients arrive */
   double between; /* the same for messages from and to the previous stage */
 } StageShare;
 StageShare span_share(const Spans *all, const Copies *at, int first, int end, int recompute);

@@ -14,10 +14,8 @@ int plan_ranks_asked(const PlanRequest *q, const Plan *plan) {
 
 bool asks_for_memory(const Plan *plan, const PlanRequest *q) {
   bool any = !plan;
-  for (int i = 0; plan && q->recompute == RECOMPUTE_AUTO && i < plan->pipeline.n_stages; i++)
-    any |= plan->pipeline.recompute[i];
   for (int i = 0; plan && q->recompute == RECOMPUTE_AUTO && i < plan_parts(plan); i++)
-    any |= plan->stage[i].again != NULL;
+    any |= part_recomputes(plan, i);
   return any;
 }
 
@@ -83,7 +81,7 @@ void plan_verify(const Graph *g, const Pieces *p, const Plan *plan) {
     const StagePlan *s = &plan->stage[i];
     ensure(s->first_piece < s->end_piece);
     ensure(i == 0 || s->first_piece == plan->stage[i - 1].end_piece);
-    ensure(!s->again || (traits.layers && !plan_recomputes(plan, i)));
+    ensure(!s->again || traits.layers);
     ensure(s->forward_seconds >= 0 && s->backward_seconds >= 0 && s->update_seconds >= 0 &&
            s->weights_seconds >= 0 && s->peak_bytes >= 0);
   }

@@ -383,12 +383,12 @@ static bool choose_layers(Planner *r) {
   while (*text) {
     text += strspn(text, " ");
     const size_t n = strcspn(text, ",");
-    const Name pattern = intern_n(text, n);
+    size_t end = n;
+    while (end > 0 && text[end - 1] == ' ')
+      end--;
+    if (!pieces_selected(r->g, r->p, intern_n(text, end), NO_SPAN, "--recompute", again))
+      return false;
     text += n + (text[n] == ',');
-    if (*pattern && pieces_select(r->g, r->p, pattern, again))
-      continue;
-    tell_no_instance(r->g, pattern, NO_SPAN, "--recompute");
-    return false;
   }
   r->again = again;
   return true;

@@ -25,13 +25,14 @@ Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part, doubl
   plan->stage = alloc((size_t)parts * sizeof *plan->stage);
   plan->costs = costs_text(r);
   for (int i = 0; i < parts; i++)
-    plan->pipeline.recompute[plan_stage_of(plan, i)] |= part->recompute[i] == REPEAT_ALL; /* for all its chunks */
+    plan->pipeline.recompute[plan_stage_of(plan, i)] |= repeats_all(part->recompute[i]); /* for all its chunks */
   for (int i = 0; i < parts; i++) {
     StagePlan *s = &plan->stage[i];
     s->first_piece = part->start[i];
     s->end_piece = part->start[i + 1];
-    if (r->again || part->recompute[i] >= LAYERS)
-      set_recomputed(s, r->again ? r->again : c->spans[c->copies[i].kind].again[part->recompute[i] - LAYERS]);
+    const int level = level_of(part->recompute[i]);
+    if (r->again || level >= 0)
+      set_recomputed(s, r->again ? r->again : c->spans[c->copies[i].kind].again[level]);
   }
   for (int i = 0; i < parts; i++)
     plan->stage[i].peak_bytes = chunks_bytes(c, part, plan_stage_of(plan, i), part->recompute[i]);

@@ -39,6 +39,9 @@ static double seconds(const Candidate *c) { return c->plan ? c->plan->batch_seco
 /* Slower plans are not searched. */
 static double most_seconds(const Planner *r) { return r->known > 0 ? r->known : INFINITY; }
 
+/* The same with room for refinement. */
+static double most_close(const Choice *c) { return c->close * most_seconds(c->r); }
+
 static bool before(const Candidate *a, const Candidate *b) {
   double x = seconds(a), y = seconds(b);
   if (fabs(x - y) > 1e-9 * (x + y))
@@ -105,7 +108,8 @@ static Candidate *least_seconds(const Choice *c, bool unrefined) {
 static void advance(Choice *c, Candidate *one) {
   const double close = close_enough(c, one);
   one->or_not = isfinite(c->best);
-  if (one->or_not && (c->left == 0 || seconds(one) > close * c->best)) {
+  const bool slow = seconds(one) > fmin(close * c->best, most_close(c));
+  if (slow || (one->or_not && c->left == 0)) {
     one->refused = true;
     return;
   }
@@ -298,7 +302,7 @@ static void list_microbatch(Choice *c, int64_t b) {
 static void list_ways(Choice *c) {
   const Planner *r = c->r;
   double best = most_seconds(r);
-  Equals equals = {&c->candidates, best};
+  Equals equals = {&c->candidates, most_close(c) / CLOSE_EQUAL};
   for (int i = 0; i < r->microbatches.n; i++)
     if (add_equals(r, r->microbatches.at[i], &equals))
       list_microbatch(c, r->microbatches.at[i]);
@@ -386,6 +390,35 @@ static const char *end_text(const Choice *c, const Plan *plan) {
       100 * fmax(0, 1 - least_possible(c->r) / plan->batch_seconds));
 }
 
+static bool any_recomputes(const Plan *plan) {
+  bool any = false;
+  for (int i = 0; i < plan_parts(plan); i++)
+    any |= part_recomputes(plan, i);
+  return any;
+}
+
+/* The recomputed layers of the first stages, with their savings and costs. */
+static void add_recomputation(Text *t, const Planner *r, const Plan *plan) {
+  enum { LISTED = 3 };
+  int listed = 0, more = 0;
+  double longest = 0;
+  for (int i = 0; i < plan_parts(plan) && !r->traits.spills; i++) {
+    if (!part_recomputes(plan, i))
+      continue;
+    if (listed++ < LISTED) {
+      const char *layers = r->g ? recomputed_text(r->g, r->p, plan, i) : "layers";
+      text_add(t, " %s %d recomputes %s; this %s.", plan->pipeline.chunks > 1 ? "Part" : "Stage", i, layers,
+               recomputed_worth(plan, i));
+    } else {
+      more++;
+      longest = fmax(longest, recomputed_seconds(plan, i));
+    }
+  }
+  if (more)
+    text_add(t, " %d more recompute%s; this adds at most %.2f ms a microbatch.", more, more == 1 ? "s" : "",
+             longest * 1e3);
+}
+
 static char *why(const Choice *c, const Plan *plan, double gain) {
   const Planner *r = c->r;
   const Pipeline *p = &plan->pipeline;
@@ -409,16 +442,12 @@ static char *why(const Choice *c, const Plan *plan, double gain) {
   } else {
     text_add(&t, r->request->microbatch ? " as requested" : " is the only possible size");
   }
-  bool any = false;
-  for (int i = 0; i < p->n_stages; i++)
-    any |= p->recompute[i];
-  for (int i = 0; i < parts; i++)
-    any |= plan->stage[i].again != NULL;
   text_add(&t, "; %s.",
            r->subject.inference                                  ? "all stages fit"
            : r->request->recompute != RECOMPUTE_AUTO || r->again ? "recomputation as requested"
-           : any ? "recomputation only where a stage does not fit without it"
-                 : "all stages fit without recomputation");
+           : !any_recomputes(plan)                               ? "all stages fit without recomputation"
+                                   : "recomputation only where a stage does not fit without it");
+  add_recomputation(&t, r, plan);
   text_add(&t, " %s", end_text(c, plan));
   if (c->stalling && p->n_stages == 1 && r->free_stages)
     text_add(&t, " Pipelines of several stages would deadlock, because updates wait for other stages [PD0707]; "

@@ -23,24 +23,36 @@ int64_t chunks_bytes(const Candidate *c, const Partition *part, int stage, int r
   return bytes + most;
 }
 
-static void take_smaller(const Candidate *c, const Partition *part, int stage, int recompute, int64_t *least,
-                         int *how) {
-  const int64_t bytes = chunks_bytes(c, part, stage, recompute);
-  if (bytes < *least)
-    *least = bytes, *how = recompute;
+/* The first level from `low` to `high`, which fits, with which the rank fits. */
+static int rank_level(const Candidate *c, int64_t limit, const Partition *part, int stage, int low, int high,
+                      bool whole) {
+  while (low < high) {
+    const int middle = low + (high - low) / 2;
+    if (chunks_bytes(c, part, stage, recompute_at(middle, whole)) <= limit)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return recompute_at(high, whole);
 }
 
-/* Decides whether the rank recomputes. Returns its bytes above the limit. */
+/* Decides whether the rank recomputes, in the order of span_fit(). Returns its bytes above the limit. */
 static int64_t rank_over(const Candidate *c, int64_t limit, Partition *part, int stage) {
   const Copies *first = &c->copies[stage];
   const int levels = first->layers ? c->spans[first->kind].n_levels : 0;
   const bool must = levels > 0 && first->layers == LAYERS_MUST;
-  int64_t least = first->recompute_off && !must ? chunks_bytes(c, part, stage, SAVE_ALL) : INT64_MAX;
+  const int ways[] = {SAVE_ALL, recompute_at(levels - 1, false), REPEAT_ALL, recompute_at(levels - 1, true)};
+  const bool may[] = {first->recompute_off && !must, levels > 0, first->recompute_on,
+                      levels > 0 && first->recompute_on};
+  int64_t least = INT64_MAX;
   int how = SAVE_ALL;
-  for (int i = must ? levels - 1 : 0; i < levels && least > limit; i++)
-    take_smaller(c, part, stage, LAYERS + i, &least, &how);
-  if (first->recompute_on && least > limit)
-    take_smaller(c, part, stage, REPEAT_ALL, &least, &how);
+  for (int i = 0; i < 4 && least > limit; i++) {
+    const int64_t bytes = may[i] ? chunks_bytes(c, part, stage, ways[i]) : INT64_MAX;
+    if (bytes < least)
+      least = bytes, how = ways[i];
+  }
+  if (least <= limit && level_of(how) > 0)
+    how = rank_level(c, limit, part, stage, must ? levels - 1 : 0, levels - 1, repeats_all(how));
   for (int i = stage; i < pipeline_parts(c->form); i += c->form->n_stages)
     part->recompute[i] = how;
   return least > limit ? least - limit : 0;

@@ -196,7 +196,20 @@ static void recompute_less(const Planner *r, const Costs *c, Plan *plan, int sta
   plan->stage[stage] = f.best;
 }
 
-/* A stage that repeats its whole forward pass can do so while it waits for gradients. */
+/* A stage that repeated its forward pass and was too large tries layers alone, then both. */
+static void recompute_stage(const Planner *r, const Costs *c, Plan *plan, int stage, bool alone) {
+  const StagePlan before = plan->stage[stage];
+  const bool whole = plan->pipeline.recompute[stage];
+  plan->pipeline.recompute[stage] = whole && before.again;
+  recompute_less(r, c, plan, stage, alone);
+  if (!whole || before.again || plan->stage[stage].peak_bytes <= r->memory.arena)
+    return;
+  plan->stage[stage] = before;
+  plan->pipeline.recompute[stage] = true;
+  recompute_less(r, c, plan, stage, alone);
+}
+
+/* A stage that repeats its whole forward pass does so while it waits for gradients. */
 static void try_whole(const Planner *r, Plan *plan, int stage) {
   Plan other = *plan;
   other.pipeline = pipeline_copy(&plan->pipeline);
@@ -226,8 +239,7 @@ Plan *plan_of_fewer_layers(const Planner *r, Plan *plan) {
   better->pipeline = pipeline_copy(&plan->pipeline);
   for (int i = 0; i < plan->pipeline.n_stages; i++)
     if (plan->stage[i].again || (plan->stage[i].peak_bytes > r->memory.arena && r->traits.layers)) {
-      better->pipeline.recompute[i] = false;
-      recompute_less(r, spans[stage_kind(r, plan, i)].c, better, i, is_alone(r, plan, i));
+      recompute_stage(r, spans[stage_kind(r, plan, i)].c, better, i, is_alone(r, plan, i));
       any = true;
     }
   if (!any)

@@ -209,11 +209,17 @@ static bool is_slow(const StageShare *t, double most, double late) {
   return t->work > most || t->work - t->aside > late;
 }
 
-/* The share of a stage that works at most `most` seconds and delays others at most `late`. `again`: this and
- * longer stages recompute; updated. */
-static Fit fit(const Search *s, int stage, int first, int end, double most, double late, bool *again,
+/* Recomputation of the stages with one start. on: this and longer stages recompute; how: the last answer. */
+typedef struct Again {
+  bool on;
+  int how;
+} Again;
+
+/* The share of a stage that works at most `most` seconds and delays others at most `late`. `again` is updated. */
+static Fit fit(const Search *s, int stage, int first, int end, double most, double late, Again *again,
                StageShare *t) {
-  if (!*again) {
+  const Copies *at = &s->at[stage];
+  if (!again->on) {
     *t = share(s, stage, first, end, false);
     if (is_slow(t, most, late))
       return FITS_NOT;
@@ -222,13 +228,15 @@ static Fit fit(const Search *s, int stage, int first, int end, double most, doub
     int64_t off = bytes(s, stage, first, end, false);
     if (off <= s->limit)
       return FITS;
-    *again = too_large(s, stage, first, end, off);
-    if (!s->at[stage].recompute_on && !may_by_layer(s, stage))
-      return *again ? FITS_NO_MORE : FITS_NOT;
+    again->on = too_large(s, stage, first, end, off);
+    if (!at->recompute_on && !may_by_layer(s, stage))
+      return again->on ? FITS_NO_MORE : FITS_NOT;
   }
-  int how;
-  if (!share_that_fits(s, stage, first, end, &how, t))
+  int how = again->how;
+  if (!span_fit_again(s->spans + at->kind, at, first, end, s->limit, &how))
     return too_large(s, stage, first, end, least_bytes(s, stage, first, end, &how)) ? FITS_NO_MORE : FITS_NOT;
+  again->how = how;
+  *t = share(s, stage, first, end, how);
   return is_slow(t, most, late) ? FITS_NOT : FITS;
 }
 
@@ -277,12 +285,12 @@ static bool falls_short(const Search *s, const State *bar, const States *behind,
 /* Adds stage k from place i to j before the states at j, within `most`; another end reaches `bar`. False: later
  * ends cannot improve. `again`: as for fit(). */
 static bool try_stage(const Search *s, int k, int i, int j, const States *behind, double most, const State *bar,
-                      bool *again, OpenStates *known) {
+                      Again *again, OpenStates *known) {
   int first = s->place[i], end = s->place[j];
   StageShare t;
   /* A known state dominates states whose `early` exceeds its `late`. Deferred work may come later. */
   double late = known->n > 0 ? fmin(bar->at.late, known->at[0].at.late) : bar->at.late;
-  double least = least_seconds(s, k, first, end, *again);
+  double least = least_seconds(s, k, first, end, again->on);
   if (least > (s->at[k].deferred ? most : late))
     return false;
   if (behind->n == 0 || behind->state[behind->n - 1].at.early > late || falls_short(s, bar, behind, least) ||
@@ -317,7 +325,7 @@ static void find_states(const Search *s, int k, int i, double most, OpenStates *
   static const State nothing;
   static const States none = {1, &nothing};
   State bar = first_bar(s, k, i, most);
-  bool again = always_recomputes(s, k);
+  Again again = {.on = always_recomputes(s, k)};
   room->n = 0;
   for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++)
     if (!try_stage(s, k, i, j, k == s->stages - 1 ? &none : states_from(s, k + 1, j), most, &bar, &again, room))
@@ -345,9 +353,9 @@ static double least_value(Search *s, double most) {
 /* Sum of squares of stage k from place i to j and later stages, within `slowest` and `most`; else INFINITY. False:
  * later ends fail too. `again`: as for try_stage(). */
 static bool squares_at(const Search *s, int k, int i, int j, double slowest, double most, const double *after,
-                       bool *again, double *squares) {
+                       Again *again, double *squares) {
   int first = s->place[i], end = s->place[j];
-  double least = least_seconds(s, k, first, end, *again);
+  double least = least_seconds(s, k, first, end, again->on);
   double behind = k < s->stages - 1 ? after[j] : 0;
   StageShare t;
   *squares = INFINITY;
@@ -365,10 +373,10 @@ static bool squares_at(const Search *s, int k, int i, int j, double slowest, dou
 static double most_even_end(const Search *s, int k, int i, double slowest, int near, const double *after,
                             int *at) {
   double best = INFINITY, most = INFINITY, squares;
-  bool again = always_recomputes(s, k);
+  Again again = {.on = always_recomputes(s, k)};
   if (near > i && squares_at(s, k, i, near, slowest, most, after, &again, &squares))
     most = squares;
-  again = always_recomputes(s, k);
+  again.on = always_recomputes(s, k);
   for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++) {
     if (!squares_at(s, k, i, j, slowest, fmin(best, most), after, &again, &squares))
       break;

@@ -7,7 +7,7 @@
 
 typedef struct Partition {
   int *start;     /* by stage, then n: stages + 1 entries */
-  int *recompute; /* by stage: SAVE_ALL, REPEAT_ALL, or LAYERS + level */
+  int *recompute; /* by stage: SAVE_ALL, REPEAT_ALL, recompute_at() */
   double slowest; /* seconds per microbatch of the slowest stage */
   double value;   /* the minimized value, in seconds per microbatch; includes waits of filling and draining */
 } Partition;

@@ -241,6 +241,8 @@ static int first_end(const Search *s, int first, int ranks) {
   return low;
 }
 
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
 /* Whether a stage between two places, or a longer one, can fit. */
 static bool may_fit(const Search *s, const Copies *least, int first, int end) {
   const Spans *spans = s->w->spans;
@@ -249,7 +251,7 @@ static bool may_fit(const Search *s, const Copies *least, int first, int end) {
     return true;
   int64_t bytes = span_bytes(spans, least, from, to, REPEAT_ALL);
   if (spans->n_levels > 0)
-    bytes = (int64_t)fmin((double)bytes, (double)span_bytes(spans, least, from, to, LAYERS + spans->n_levels - 1));
+    bytes = smaller(bytes, span_bytes(spans, least, from, to, recompute_at(spans->n_levels - 1, true)));
   return span_least_bytes(spans, least, from, to, bytes) <= s->w->limit;
 }
 

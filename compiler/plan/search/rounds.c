@@ -30,14 +30,14 @@ static int part_at(const Pair *p, int rank, int second) {
   return part_of(p->c->form->n_stages, rank, p->round + second);
 }
 
-static double seconds_of(const Candidate *c, int part, int first, int end, bool recompute) {
+static double seconds_of(const Candidate *c, int part, int first, int end, int recompute) {
   const Copies *at = &c->copies[part];
   StageShare share = span_share(c->spans + at->kind, at, first, end, recompute);
   return share.work + share.finish; /* time on links runs in parallel and does not add up */
 }
 
 /* Without temporaries. */
-static int64_t bytes_of(const Candidate *c, int part, int first, int end, bool recompute) {
+static int64_t bytes_of(const Candidate *c, int part, int first, int end, int recompute) {
   const Copies *at = &c->copies[part];
   const Spans *spans = c->spans + at->kind;
   return span_bytes(spans, at, first, end, recompute) - span_work(spans, first, end);

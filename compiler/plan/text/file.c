@@ -32,20 +32,24 @@ static void add_text(Text *t, const char *before, const char *key, const char *s
   json_string(t, s);
 }
 
-/* true: the whole forward pass runs again; else false, or patterns of layers. */
+/* false, or the recomputation with its worth; of offloaded parts only true, because slots are not counted. */
 static void add_recomputed(const Graph *g, const Pieces *p, const Plan *plan, int i, Text *t) {
   const StagePlan *s = &plan->stage[i];
-  if (!s->again) {
+  if (!part_recomputes(plan, i) || schedule_traits(plan->pipeline.schedule).spills) {
     add_bool(t, NEXT, "recompute", plan_recomputes(plan, i));
     return;
   }
   const Patterns all = pieces_describe(g, p, part_recomputed(p, s), s->first_piece, s->end_piece);
-  text_add(t, "%s\"recompute\": [", NEXT);
+  text_add(t, "%s\"recompute\": { \"layers\": [", NEXT);
   for (int k = 0; k < all.n; k++) {
     text_add(t, k ? ", " : "");
     json_string(t, all.at[k]);
   }
   text_add(t, "]");
+  add_bool(t, NEXT, "whole", plan_recomputes(plan, i));
+  add_int(t, NEXT, "saves_bytes", s->again_bytes > 0 ? s->again_bytes : 0);
+  add_number(t, NEXT, "adds_seconds", recomputed_seconds(plan, i));
+  text_add(t, " }");
 }
 
 static void write_stage(const Graph *g, const Pieces *p, const Plan *plan, int i, Text *t) {
@@ -288,13 +292,11 @@ static bool read_layers(const Graph *g, const Pieces *p, const cJSON *layers, Sp
   cJSON_ArrayForEach(pattern, layers) {
     bool *found = alloc((size_t)p->n);
     if (!cJSON_IsString(pattern)) {
-      error_at(where, "PD0603", "'stages[%d].recompute' must be true, false or a list of names of layers", i);
+      error_at(where, "PD0603", "'stages[%d].recompute' must have names of layers", i);
       return false;
     }
-    if (!pieces_select(g, p, pattern->valuestring, found)) {
-      tell_no_instance(g, pattern->valuestring, where, format("'stages[%d].recompute'", i));
+    if (!pieces_selected(g, p, pattern->valuestring, where, format("'stages[%d].recompute'", i), found))
       return false;
-    }
     bool any = false;
     for (int k = s->first_piece; k < s->end_piece; k++)
       any |= all[k] = all[k] || found[k];

@@ -1,10 +1,12 @@
 /* Reads plan.json without a model: members and types. */
+#include <math.h>
 #include <string.h>
 
 #include "plan/plan.h"
 #include "schedule/program.h"
 
 enum { MOST_THREADS = 4096, MOST_REPLICAS = 4096 };
+static const int64_t MOST_BYTES = (int64_t)1 << 50; /* 1 PiB: more than any rank has */
 
 static bool is_there(const JsonPlace *at, const char *key) {
   return cJSON_GetObjectItemCaseSensitive(at->object, key) != NULL;
@@ -37,11 +39,10 @@ static bool read_bytes(const JsonPlace *at, StagePlan *s) {
       {"gradient_bytes", &s->gradient_bytes}, {"optimizer_bytes", &s->optimizer_bytes},
       {"cache_bytes", &s->cache_bytes},
   };
-  static const int64_t most = (int64_t)1 << 50; /* 1 PiB: more than any rank has */
   bool good = !is_there(at, "send_bytes") || json_get_seconds(at, "send_bytes", &s->send_bytes);
   for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
     if (is_there(at, bytes[i].key))
-      good &= json_get_int(at, bytes[i].key, 0, most, bytes[i].to);
+      good &= json_get_int(at, bytes[i].key, 0, MOST_BYTES, bytes[i].to);
   return good;
 }
 
@@ -58,9 +59,43 @@ static bool read_ranks(const JsonPlace *at, PartInFile *part) {
   return good;
 }
 
-/* true, false, or a list of layers. */
-static bool read_recompute(const JsonPlace *at, PartInFile *part) {
-  if (is_there(at, "recompute") && cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(at->object, "recompute")))
+/* Notes of the planner: the worth of the recomputation. The forward seconds are known. */
+static bool read_worth(const JsonPlace *inside, const PartInFile *part, StagePlan *s) {
+  if (is_there(inside, "saves_bytes") && !json_get_int(inside, "saves_bytes", 0, MOST_BYTES, &s->again_bytes))
+    return false;
+  if (is_there(inside, "adds_seconds") && !json_get_seconds(inside, "adds_seconds", &s->again_seconds))
+    return false;
+  s->again_seconds = fmax(0, s->again_seconds - (part->recompute ? s->forward_seconds : 0));
+  return true;
+}
+
+/* "recompute": { "layers": [...], "whole": true, .. } */
+static bool read_recomputed(const JsonPlace *at, const cJSON *object, PlanUse use, PartInFile *part,
+                            StagePlan *s) {
+  static const char *const keys[] = {"layers", "whole", "saves_bytes", "adds_seconds", NULL};
+  const JsonPlace inside = {at->file, format("%s.recompute", at->path), object};
+  if (use == PLAN_TO_FOLLOW && !json_only(&inside, keys))
+    return false;
+  if (is_there(&inside, "whole") && !json_get_bool(&inside, "whole", &part->recompute))
+    return false;
+  if (!read_worth(&inside, part, s))
+    return false;
+  if (!is_there(&inside, "layers"))
+    return true;
+  part->layers = json_get_array(&inside, "layers", 0);
+  if (part->layers && cJSON_GetArraySize(part->layers) == 0) {
+    part->layers = NULL;
+    return true;
+  }
+  return part->layers != NULL;
+}
+
+/* An object, or short: true for the whole stage, false, or a list of layers. */
+static bool read_recompute(const JsonPlace *at, PlanUse use, PartInFile *part, StagePlan *s) {
+  const cJSON *value = cJSON_GetObjectItemCaseSensitive(at->object, "recompute");
+  if (cJSON_IsObject(value))
+    return read_recomputed(at, value, use, part, s);
+  if (cJSON_IsArray(value))
     return (part->layers = json_get_array(at, "recompute", 1)) != NULL;
   return json_get_bool(at, "recompute", &part->recompute);
 }
@@ -91,7 +126,7 @@ static bool read_part(const JsonPlace *at, PlanUse use, StagePlan *s, PartInFile
     return false;
   bool good = read_times(at, s) && read_ranks(at, part);
   if (use == PLAN_TO_FOLLOW || is_there(at, "recompute"))
-    good &= read_recompute(at, part);
+    good &= read_recompute(at, use, part, s);
   if (use == PLAN_TO_FOLLOW)
     good &= read_bytes(at, s) && (part->starts_at = json_get_string(at, "starts_at")) != NULL;
   return good;

@@ -20,12 +20,16 @@ static const char *instances(const Graph *g, const Pieces *p, const StagePlan *s
   return first == last ? first : format("%s .. %s", first, last);
 }
 
-/* "6 of 12": recomputed pieces of the stage. */
-static const char *share_text(const StagePlan *s) {
+/* "6 of 12": recomputed pieces of the stage; "whole", "whole + 6 of 12": also its forward pass; "no". */
+static const char *share_text(const Plan *plan, int part) {
+  const StagePlan *s = &plan->stage[part];
+  const bool whole = plan_recomputes(plan, part);
   int again = 0;
-  for (int i = 0; s->again[i]; i++)
+  for (int i = 0; s->again && s->again[i]; i++)
     again += s->again[i] == '1';
-  return format("%d of %d", again, s->end_piece - s->first_piece);
+  if (!again)
+    return whole ? "whole" : "no";
+  return format("%s%d of %d", whole ? "whole + " : "", again, s->end_piece - s->first_piece);
 }
 
 /* "1"; with several chunks "1.0". */
@@ -52,7 +56,7 @@ static void stage_row(const Graph *g, const Pieces *p, const Plan *plan, int i, 
   cell[c++] = bytes_text(s->optimizer_bytes);
   cell[c++] = bytes_text(s->cache_bytes);
   cell[c++] = bytes_text(rest > 0 ? rest : 0);
-  cell[c++] = plan_recomputes(plan, i) ? "whole" : s->again ? share_text(s) : "no";
+  cell[c++] = share_text(plan, i);
   ensure(c == COLUMNS);
 }
 
@@ -263,15 +267,12 @@ static void print_residual(const Plan *plan, FILE *out) {
     fprintf(out, "residual: the residual stream and its gradients are bf16\n");
 }
 
-/* Recomputed layers of each stage, one line each. */
+/* Recomputation of each stage, one line each; not of offload, whose table says it. */
 static void print_recomputed(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
-  for (int i = 0; i < plan_parts(plan); i++) {
-    const StagePlan *s = &plan->stage[i];
-    if (s->again)
-      fprintf(out, "recomputed in stage %s: %s; saves about %s a rank, adds %.2f ms a microbatch\n",
-              stage_text(plan, i), recomputed_text(g, p, s), bytes_text(s->again_bytes > 0 ? s->again_bytes : 0),
-              s->again_seconds * 1e3);
-  }
+  for (int i = 0; i < plan_parts(plan) && !schedule_traits(plan->pipeline.schedule).spills; i++)
+    if (part_recomputes(plan, i))
+      fprintf(out, "recomputed in stage %s: %s; %s\n", stage_text(plan, i), recomputed_text(g, p, plan, i),
+              recomputed_worth(plan, i));
 }
 
 void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
@@ -307,12 +308,20 @@ void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
     fprintf(out, "why: %s\n", plan->why);
 }
 
-const char *recomputed_text(const Graph *g, const Pieces *p, const StagePlan *s) {
+const char *recomputed_text(const Graph *g, const Pieces *p, const Plan *plan, int part) {
+  const StagePlan *s = &plan->stage[part];
   Text t = {0};
   const Patterns all = pieces_describe(g, p, part_recomputed(p, s), s->first_piece, s->end_piece);
+  text_add(&t, "%s", plan_recomputes(plan, part) ? "the whole stage" : "");
   for (int i = 0; i < all.n; i++)
-    text_add(&t, "%s%s", i ? ", " : "", all.at[i]);
-  return all.n ? t.at : "";
+    text_add(&t, "%s%s", t.n ? ", " : "", all.at[i]);
+  return t.at;
+}
+
+const char *recomputed_worth(const Plan *plan, int part) {
+  const int64_t bytes = plan->stage[part].again_bytes;
+  return format("saves about %s a rank and adds %.2f ms a microbatch", bytes_text(bytes > 0 ? bytes : 0),
+                recomputed_seconds(plan, part) * 1e3);
 }
 
 void plan_runner_up(const Pieces *p, const Plan *chosen, const Plan *other, FILE *out) {
@@ -323,7 +332,7 @@ void plan_runner_up(const Pieces *p, const Plan *chosen, const Plan *other, FILE
     most = s->peak_bytes > most ? s->peak_bytes : most;
     if (i > 0)
       text_add(&cuts, "%s%s", cuts.n ? ", " : "", p->at[s->first_piece].name);
-    if (plan_recomputes(other, i) || s->again)
+    if (part_recomputes(other, i))
       text_add(&again, "%s%d", again.n ? ", " : "", i);
   }
   fprintf(out, "  %8.2f ms  %+5.1f %%  microbatch %-3lld  at most %-10s", other->batch_seconds * 1e3,

@@ -25,8 +25,10 @@ int stage_kind(const Planner *r, const Plan *plan, int stage) {
 }
 
 /* Sets times and bytes of a part, under the plan's Programs. */
-static void price_part(const Planner *r, const Spans *spans, const Program *program, StagePlan *s) {
+static void price_part(const Planner *r, const Spans *spans, const Program *program, const Slots *slots,
+                       StagePlan *s) {
   const Costs *c = spans->c->plain ? spans->c->plain : spans->c;
+  const int64_t repeated = program->offload.on ? 0 : slots->inputs - slots->saved; /* copies that are not saved */
   int first = s->first_piece, end = s->end_piece;
   Held held = holdings_of(c->holdings, first, end);
   s->forward_seconds = s->backward_seconds = s->weights_seconds = 0;
@@ -37,9 +39,10 @@ static void price_part(const Planner *r, const Spans *spans, const Program *prog
     s->backward_seconds += c->backward[k];
     s->weights_seconds += c->products[k];
     s->cache_bytes += c->cache ? c->cache[k] : 0;
+    s->again_bytes += c->saved[k] * repeated;
     if (s->again && s->again[k - first] == '1') {
       s->again_seconds += c->repeat[k];
-      s->again_bytes += c->gain[k] * program->slots[0].saved;
+      s->again_bytes += c->gain[k] * slots->saved;
     }
   }
   s->backward_seconds += s->again_seconds;
@@ -136,7 +139,8 @@ static Timed timed(const Planner *r, const Plan *plan) {
   Timed t = {.programs = planned_programs(r, &plan->pipeline, r->subject.exchanges(r, plan))};
   for (int i = 0; i < plan_parts(plan); i++) {
     int stage = plan_stage_of(plan, i);
-    price_part(r, spans + stage_kind(r, plan, stage), &t.programs[stage], &plan->stage[i]);
+    const Slots *slots = &t.programs[stage].slots[pipeline_chunk(&plan->pipeline, i)];
+    price_part(r, spans + stage_kind(r, plan, stage), &t.programs[stage], slots, &plan->stage[i]);
   }
   name_levels(r, plan);
   t.times = part_times(r, spans, plan, t.programs);
