@@ -130,7 +130,15 @@ static void do_at_home(Run *r, const struct pd_step *s, double begin, double sec
       r->t.written[i] = r->host_free;
 }
 
-/* Runs a step, not before `ready`. */
+/* Seconds of the forward pass that a backward step repeats before it receives gradients. A stage in several parts repeats it
+ * afterwards (set_spilled_loops). */
+static double repeated_seconds(const Run *r, const struct pd_step *s) {
+  bool again = r->stage->choice.parts == 1 && s->kind == PD_STEP_BACKWARD &&
+               spill_reruns(&r->stage->problem, &r->stage->choice, s->part);
+  return again ? r->work.forward[s->part] : 0;
+}
+
+/* Runs a step. After its repeated forward pass it waits until `ready`. */
 static void do_step(Run *r, int64_t step, const struct pd_step *s, double ready) {
   const int *block;
   int n = pd_moves_at(&r->moves, PD_DUE, step, &block);
@@ -152,8 +160,9 @@ static void do_step(Run *r, int64_t step, const struct pd_step *s, double ready)
     do_at_home(r, s, fmax(now, ready), seconds);
     r->now = now;
   } else {
+    const double repeated = repeated_seconds(r, s);
     r->compute += seconds;
-    r->now = fmax(now, ready) + seconds;
+    r->now = fmax(now + repeated, ready) + seconds - repeated;
   }
   while (transfer(&r->t, r->now))
     ;
@@ -258,7 +267,7 @@ static bool go_on(Line *l, int i) {
     r->t.busy[false] = r->t.busy[true] = r->compute = r->host = 0;
   }
   if (role.takes)
-    role.takes->taken[role.k] = fmax(r->now, arrival(role.takes, role.k));
+    role.takes->taken[role.k] = fmax(r->now + repeated_seconds(r, &s), arrival(role.takes, role.k));
   do_step(r, step, &s, ready);
   if (role.gives)
     role.gives->sent[role.k] = r->now;
