@@ -15,7 +15,7 @@ for stages in "$@"; do
     # The last stage has one microbatch in flight and never recomputes.
     wanted=0
     [ $recompute = on ] && wanted=$((stages - 1))
-    [ "$(grep -c '"recompute": true' "$name/plan.json")" = $wanted ] ||
+    [ "$(grep -c '"whole": true' "$name/plan.json")" = $wanted ] ||
       complain "$name: not $wanted stages recompute"
   done
 done
