@@ -406,43 +406,37 @@ static void read_metric(Reader *r) {
   graph_metric(r->g, name, *of_mean ? of_mean : NULL, value, read_span(r));
 }
 
+/* "name 7" */
+static int read_member(Reader *r, const char *name) {
+  expect(r, name);
+  return read_int(r);
+}
+
 static void read_generation(Reader *r) {
   Generation *x = &r->g->generation;
-  expect(r, "context");
-  x->context = read_int(r);
-  expect(r, "samples");
-  x->samples = read_int(r);
-  expect(r, "tokens");
-  x->tokens = read_int(r);
-  expect(r, "position");
-  x->position = read_int(r);
-  expect(r, "sequence");
-  x->sequence = read_int(r);
+  x->context = read_member(r, "context");
+  x->samples = read_member(r, "samples");
+  x->tokens = read_member(r, "tokens");
+  x->position = read_member(r, "position");
+  x->sequence = read_member(r, "sequence");
   x->state = accept(r, "state");
   x->encoder = accept(r, "source");
   if (!x->encoder)
     return;
   x->source = read_int(r);
-  expect(r, "start");
-  x->start = read_int(r);
-  expect(r, "pad");
-  x->pad = read_int(r);
+  x->start = read_member(r, "start");
+  x->pad = read_member(r, "pad");
 }
 
 static void read_loop(Reader *r) {
   ScanLoop *l = &r->g->loop;
   expect(r, "steps");
   l->steps = read_long(r);
-  expect(r, "reverse");
-  l->reverse = read_int(r) != 0;
-  expect(r, "again");
-  l->again = read_int(r) != 0;
-  expect(r, "scanned");
-  l->scanned = read_int(r);
-  expect(r, "states");
-  l->states = read_int(r);
-  expect(r, "stacked");
-  l->stacked = read_int(r);
+  l->reverse = read_member(r, "reverse") != 0;
+  l->again = read_member(r, "again") != 0;
+  l->scanned = read_member(r, "scanned");
+  l->states = read_member(r, "states");
+  l->stacked = read_member(r, "stacked");
   expect(r, "zeros");
   l->zeros = (uint64_t)read_long(r);
   l->cached = accept(r, "cached");

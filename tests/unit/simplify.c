@@ -55,6 +55,20 @@ static void test_what_is_removed(void **state) {
   }
 }
 
+/* x * -reshape(full(2)) is x * -2. */
+static void test_views_of_equal_elements_are_numbers(void **state) {
+  (void)state;
+  Graph *g = new_graph();
+  int two = apply(g, &op_full, NULL, 0, (Attr[MAX_ATTR]){{.number = 2}, {.n = 1, .list = (int64_t[]){6}}});
+  int view = apply(g, &op_reshape, &two, 1, (Attr[MAX_ATTR]){{.n = 2, .list = (int64_t[]){2, 3}}});
+  weigh(g, apply_2(g, &op_mul, new_input(g, "x", SHAPE(2, 3)), apply_1(g, &op_neg, view)));
+  autodiff(g);
+  simplify(g);
+  graph_verify(g);
+  assert_int_equal(count_nodes(g, &op_reshape), 0);
+  assert_int_equal(count_nodes(g, &op_neg), 0);
+}
+
 static void test_simplify_twice_is_simplify_once(void **state) {
   (void)state;
   Graph *g = network(2, 0.3);
@@ -147,6 +161,7 @@ int main(void) {
       cmocka_unit_test(test_network_keeps_its_numbers),
       cmocka_unit_test(test_network_has_true_gradients),
       cmocka_unit_test(test_what_is_removed),
+      cmocka_unit_test(test_views_of_equal_elements_are_numbers),
       cmocka_unit_test(test_simplify_twice_is_simplify_once),
       cmocka_unit_test(test_all_that_comes_back_at_a_cut_is_listed),
       cmocka_unit_test(test_parameters_gradients_stand_where_their_uses_do),
