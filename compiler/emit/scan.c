@@ -46,9 +46,10 @@ typedef struct Printing {
   const ScanLoop *loop;
   Names taken;
   Name *input, *result; /* by input and result of the body: the function's parameter; NULL: none */
-  Name *first, *second; /* by state: of a cached scan, before and after the row; else second: the other copy */
-  Name *text;           /* by buffer of the step */
-  const char *step;     /* the number of the step: "t", which is also the row, or "step" */
+  Name *first,
+      *second;      /* by state. Cached scans: before and after a row; others: `second` alternates with `result` */
+  Name *text;       /* by buffer of the step */
+  const char *step; /* the number of the step: "t", which is also the row, or "step" */
 } Printing;
 
 static const Buffer *operand_buffer(const Printing *l, int operand) {
